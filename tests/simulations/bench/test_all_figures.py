@@ -161,6 +161,16 @@ def test_a_folder_of_this_machine_is_in_no_command_that_is_kept(tmp_path):
     assert not any(str(tmp_path) in part.command for part in by_name.values())
 
 
+def test_packages_of_a_part_stand_behind_those_installed(tmp_path, monkeypatch):
+    (tmp_path / "opacus" / "opacus").mkdir(parents=True)
+    by_name = {part.name: part for part in parts(peers=tmp_path)}
+    assert by_name["dpsgd"].packages == tmp_path / "opacus"
+    assert by_name["secagg"].packages is None
+    monkeypatch.setattr(all_figures, "_MAIN", "import sys; raise SystemExit(sys.path[-1])")
+    with pytest.raises(BenchError, match=str(tmp_path / "opacus")):
+        measured(by_name["dpsgd"], lambda line: None)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

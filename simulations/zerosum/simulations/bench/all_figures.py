@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from zerosum.simulations.bench.engine import MASKED, PEER_LIMIT_SECONDS, PEERS
+from zerosum.simulations.bench.engine import MASKED, PEER_LIMIT_SECONDS, PEERS, Peer
 from zerosum.simulations.bench.process import BenchError, Values, processor
 from zerosum.simulations.partial_results import PartialRows
 from zerosum.simulations.terminal.printable import shell_command
@@ -26,6 +26,9 @@ _PATIENCE_SECONDS = 30.0
 
 SEEDS = (0, 1, 2)
 """Of the default run."""
+
+OPACUS = Peer("opacus", "pip install opacus")
+"""Peer of the part dpsgd, in the same folder as those of engines."""
 
 SHORT_ROUNDS = 3
 """Timed rounds of a CNN, which take a minute for all engines."""
@@ -47,6 +50,8 @@ class Part:
         Which names the file or folder that it writes.
     private : tuple of str
         Further arguments, which name folders of this machine.
+    packages : Path, optional
+        A folder of packages that stand behind those installed.
     """
 
     name: str
@@ -54,6 +59,7 @@ class Part:
     read: Callable[[Path], Any]
     option: str = "--json"
     private: tuple[str, ...] = ()
+    packages: Path | None = None
 
     @property
     def command(self) -> str:
@@ -98,7 +104,7 @@ def parts(
         engine("mlp-population", "--clients", "1000,1000000"),
         engine("cnn", *cnn, "--versus", "pfl,flower", wanted=few),
         engine("cnn-bf16", *cnn, "--precision", "bf16", wanted=few),
-        Part("dpsgd", ("bench", "dpsgd"), _rows),
+        Part("dpsgd", ("bench", "dpsgd"), _rows, packages=OPACUS.folder("opacus", peers)),
         Part("secagg", session, _rows),
         Part("secagg-10", (*session, "--dropout", "0.1"), _rows),
         Part("secagg-30", (*session, "--dropout", "0.3"), _rows),
@@ -176,7 +182,7 @@ def measured(part: Part, tell: Callable[[str], None]) -> Values:
         out = Path(folder) / "out"
         words = [*part.arguments, *part.private, part.option, f"{out}"]
         before = _children_seconds()
-        with _started(words, folder) as process:
+        with _started(words, folder, part.packages) as process:
             last = ""
             for line in process.stdout or ():
                 last = line.rstrip() or last
@@ -221,8 +227,11 @@ def merged(before: Values, found: Values, asked: Collection[str]) -> Values:
 
 
 @contextmanager
-def _started(words: Sequence[str], folder: str) -> Iterator["subprocess.Popen[str]"]:
+def _started(
+    words: Sequence[str], folder: str, packages: Path | None
+) -> Iterator["subprocess.Popen[str]"]:
     """Run ``zerosum`` in a folder; it is ended if what reads it is."""
+    paths = [*filter(None, sys.path), *([] if packages is None else [str(packages)])]
     process = subprocess.Popen(
         [sys.executable, "-c", _MAIN, *words],
         stdin=subprocess.DEVNULL,
@@ -231,7 +240,7 @@ def _started(words: Sequence[str], folder: str) -> Iterator["subprocess.Popen[st
         encoding="utf-8",
         errors="replace",
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
     )
     with process:
         try:
