@@ -56,6 +56,7 @@ format: $(VENV)/.installed-dev
 docs: $(VENV)/.installed
 	$(BIN)/python -m zerosum.simulations.commands.configuration_page > docs/configuration.md
 	$(BIN)/python docs/wire_example.py > docs/secagg-wire-example.md
+	$(BIN)/python -m zerosum.simulations.commands.readme_figures
 
 clean:
 	rm -rf $(VENV)

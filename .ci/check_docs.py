@@ -23,6 +23,8 @@ HEADING = re.compile(r"^#+ +(.*?) *$", re.MULTILINE)
 def generated() -> Iterator[str]:
     """Yield a line for each generated page that is not what the code says."""
     from zerosum.simulations.commands.configuration_page import keys_page
+    from zerosum.simulations.commands.readme_figures import FIGURES
+    from zerosum.simulations.commands.readme_figures import pages as figure_pages
 
     sys.path.insert(0, str(DOCS))
     import wire_example  # it lies beside the page that it writes
@@ -31,6 +33,9 @@ def generated() -> Iterator[str]:
     for name, page in pages.items():
         if (DOCS / name).read_text(encoding="utf-8") != page():
             yield f"docs/{name} is out of date: run `make docs`"
+    for path, text in figure_pages(ROOT):
+        if (ROOT / path).read_text(encoding="utf-8") != text:
+            yield f"{path} has other figures than {FIGURES}: run `make docs`"
 
 
 def anchors(text: str) -> set[str]:

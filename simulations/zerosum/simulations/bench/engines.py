@@ -1,25 +1,22 @@
-"""Run our engine, a bare PyTorch loop and the floating-point floor for a comparison."""
+"""Run our engine and the floating-point floor for a comparison."""
 
 import contextlib
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
-from torch import nn
 
 from zerosum.client.training.devices import described
-from zerosum.client.training.torch_internals import foreach_add_, foreach_copy_, foreach_div_
 from zerosum.server.runs.records import RoundRecord
 from zerosum.server.runs.results import trainer_name
 from zerosum.server.runs.run_folder import RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.simulations import api
+from zerosum.simulations.bench.bare import finish
 from zerosum.simulations.bench.process import BenchError, Values
 from zerosum.simulations.bench.turns import Turn
-from zerosum.simulations.bench.workload import BATCH, LEARNING_RATE, Workload
+from zerosum.simulations.bench.workload import BATCH, FLOAT32, LEARNING_RATE, Workload
 from zerosum.simulations.terminal.round_lines import describe
 
 _SIZES = (512, 1024, 2048)
@@ -112,6 +109,8 @@ def experiment_of(
     Experiment
         The experiment.
     """
+    # Delta has to be below the inverse of the population, and costs no time.
+    delta = {"delta": min(privacy["delta"], 0.1 / workload.clients)} if "delta" in privacy else {}
     return Experiment.model_validate(
         {
             "name": "bench engine",
@@ -124,13 +123,19 @@ def experiment_of(
             "trainer": workload.trainer,
             "data": {"path": workload.folder, "clients": workload.clients},
             "model": {"name": workload.model},
-            "training": {"epochs": 1, "batch_size": BATCH, "lr": LEARNING_RATE},
-            "privacy": privacy,
+            "training": _training(workload),
+            "privacy": privacy | delta,
             "encoding": {} if privacy["model"] == "distributed" else {"range": 1.0},
             "secagg": {"protocol": protocol, "server": "malicious"},
             "sampling": {"kind": "fixed", "cohort": workload.cohort},
         }
     )
+
+
+def _training(workload: Workload) -> Values:
+    settings: Values = {"epochs": workload.epochs, "batch_size": BATCH, "lr": LEARNING_RATE}
+    # Named only where it is not the default, so that a node without the key takes the experiment.
+    return settings | ({} if workload.precision == FLOAT32 else {"precision": workload.precision})
 
 
 def _simulate(
@@ -153,87 +158,6 @@ def _simulate(
         if turn():
             with contextlib.suppress(_Over):
                 api.simulate(planned, run, on_round, report=False)
-
-
-def bare(workload: Workload, workers: int, turn: Turn) -> None:
-    """Average models in a plain loop, written with care.
-
-    One Module into which each client's start is copied in place, gradients without ``.grad``, and
-    the step of all parameters in one call; images channels-last on a CPU: the least that PyTorch
-    asks for without leaving it. On a GPU all records are there before the first round, and torch's
-    settings are its own.
-
-    Parameters
-    ----------
-    workload : Workload
-        Records and model.
-    workers : int
-        Threads.
-    turn : callable
-        Waits for the next turn; False ends the measurement.
-    """
-    torch.set_num_threads(workers)
-    device, rng = torch.device(workload.device), workload.cohorts()
-    clients = [(inputs.to(device), targets.to(device)) for inputs, targets in workload.tensors()]
-    model = workload.network().to(device)
-    if device.type == "cpu" and workload.model == "cnn":  # what convolutions are fastest on there
-        for p in model.parameters():
-            if p.dim() == 4:
-                p.data = p.data.contiguous(memory_format=torch.channels_last)
-        clients = [(a.contiguous(memory_format=torch.channels_last), b) for a, b in clients]
-    turn.facts["device"] = described(workload.device)
-    start = [p.detach().clone() for p in model.parameters()]
-    while turn():
-        cohort = rng.choice(len(clients), workload.cohort, replace=False)
-        start = averaged(model, start, [clients[index] for index in cohort], rng)
-        finish(device)
-
-
-def averaged(
-    model: nn.Module,
-    start: list[torch.Tensor],
-    cohort: Sequence[tuple[torch.Tensor, torch.Tensor]],
-    rng: np.random.Generator,
-) -> list[torch.Tensor]:
-    """Return the average of the models that clients train from the same start.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Its parameters are overwritten.
-    start : list of torch.Tensor
-        Parameters of the global model.
-    cohort : sequence of (inputs, targets)
-        Records of each client: inputs (n, c, h, w), targets (n,).
-    rng : numpy.random.Generator
-        Shuffles the records.
-
-    Returns
-    -------
-    list of torch.Tensor
-        Shapes of ``start``.
-    """
-    parameters: list[torch.Tensor] = list(model.parameters())
-    total = [torch.zeros_like(p) for p in start]
-    for inputs, targets in cohort:
-        with torch.no_grad():
-            foreach_copy_(parameters, start)
-        order = torch.from_numpy(rng.permutation(len(targets))).to(inputs.device)
-        for rows in torch.split(order, BATCH):
-            loss = nn.functional.cross_entropy(model(inputs[rows]), targets[rows])
-            gradients = torch.autograd.grad(loss, parameters)
-            with torch.no_grad():
-                foreach_add_(parameters, gradients, alpha=-LEARNING_RATE)
-        with torch.no_grad():
-            foreach_add_(total, parameters)
-    foreach_div_(total, len(cohort))
-    return total
-
-
-def finish(device: torch.device) -> None:
-    """Wait for what a GPU was asked to do: it is asked ahead of time."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def floor(workload: Workload, workers: int, turn: Turn) -> None:

@@ -6,6 +6,7 @@ Where advice and speed differ, speed is taken: batches are cut from tensors, wit
 import os
 import socket
 from functools import lru_cache
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from zerosum.simulations.bench.process import BenchError
@@ -48,6 +49,7 @@ def pfl(workload: Workload, workers: int, turn: Turn) -> None:
             return first and not turn(), Metrics()
 
     torch.set_num_threads(1)
+    turn.facts["version"] = version("pfl")
     users = dict(enumerate(workload.tensors()))
     data = FederatedDataset.from_slices(users, get_user_sampler("random", list(users)))
     module = _scored(workload)
@@ -68,7 +70,9 @@ def pfl(workload: Workload, workers: int, turn: Turn) -> None:
         SimulatedBackend(data, data, postprocessors=[WeightByUser()]),
         model,
         NNTrainHyperParams(
-            local_num_epochs=1, local_learning_rate=LEARNING_RATE, local_batch_size=BATCH
+            local_num_epochs=workload.epochs,
+            local_learning_rate=LEARNING_RATE,
+            local_batch_size=BATCH,
         ),
         NNEvalHyperParams(local_batch_size=None),
         callbacks=[Pace()],
@@ -147,6 +151,7 @@ def flower(workload: Workload, workers: int, turn: Turn) -> None:
                 raise BenchError(f"{failed} of Flower's clients failed")
             return super().aggregate_train(server_round, answers)
 
+    turn.facts["version"] = version("flwr")
     client, server = ClientApp(), ServerApp()
 
     @client.train()
@@ -196,11 +201,12 @@ def _trained(workload: Workload, index: int, arrays: Any) -> tuple[Any, int]:
     model.load_state_dict(state)
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     model.train()
-    for rows in torch.split(torch.randperm(len(targets)), BATCH):
-        optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(model(inputs[rows]), targets[rows])
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+    for _ in range(workload.epochs):
+        for rows in torch.split(torch.randperm(len(targets)), BATCH):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(model(inputs[rows]), targets[rows])
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
     return model.state_dict(), len(targets)
 
 
@@ -222,13 +228,14 @@ def fedjax(workload: Workload, workers: int, turn: Turn) -> None:
     import jax
     from fedjax.algorithms.fed_avg import federated_averaging
 
+    turn.facts["version"] = version("fedjax")
     inputs, targets = workload.arrays()
     channels, *sides = SHAPE
     images = inputs.reshape(*inputs.shape[:2], *sides, channels)
     data = library.InMemoryFederatedData(
         {
-            b"%d" % index: {"x": records, "y": labels}
-            for index, (records, labels) in enumerate(zip(images, targets, strict=True))
+            b"%d" % index: {"x": images[index % len(images)], "y": targets[index % len(images)]}
+            for index in range(workload.clients)
         }
     )
 
@@ -240,7 +247,7 @@ def fedjax(workload: Workload, workers: int, turn: Turn) -> None:
         jax.grad(loss),
         library.optimizers.sgd(LEARNING_RATE),
         library.optimizers.sgd(1.0),
-        library.ShuffleRepeatBatchHParams(batch_size=BATCH, num_epochs=1),
+        library.ShuffleRepeatBatchHParams(batch_size=BATCH, num_epochs=workload.epochs),
     )
     sampler = library.client_samplers.UniformGetClientSampler(data, workload.cohort, workload.seed)
     state = algorithm.init([jax.numpy.asarray(layer) for layer in _layers(workload)])

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -25,7 +25,8 @@ from zerosum.simulations.bench.workload import Workload
 
 ENGINES = {
     "floor": "engines:floor",
-    "bare": "engines:bare",
+    "bare": "bare:plain",
+    "bare-careful": "bare:careful",
     "zerosum": "engines:unprotected",
     "zerosum-protected": "engines:protected",
     "zerosum-masked": "engines:masked",
@@ -38,12 +39,40 @@ ENGINES = {
 _SAMPLE_SECONDS = 0.05
 """Between two looks at an engine's memory: peaks that are shorter are missed."""
 
+_CPUCLOCK_SCHED = 2
+"""Low bits of the number of a clock, on Linux: all that a process ran. See clock_getres(2)."""
+
 _PATIENCE_SECONDS = 20.0
 """That an engine may take to end by itself before it is killed."""
 
 
+_WAITING_SECONDS = 10.0
+"""Between two lines that say which engine is waited for."""
+
+
 class MissingError(BenchError):
     """A library that an engine needs is not installed."""
+
+
+class LateError(BenchError):
+    """An engine was not done within the time that it may take."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Seconds of one round.
+
+    Attributes
+    ----------
+    wall : float
+        From the order to the answer.
+    cpu : float or None
+        Of all threads of the engine's process and of all processes that it started; None where the
+        system does not tell.
+    """
+
+    wall: float
+    cpu: float | None
 
 
 class Turn:
@@ -90,7 +119,9 @@ class Entrant:
     extra : Path, optional
         A folder of packages that stand behind those installed.
     time_limit : float
-        Seconds that it may take to start, and for each round.
+        Seconds that it may be waited for, from the first wait to the last.
+    waiting : callable
+        Is told now and then that an engine is waited for.
     """
 
     def __init__(
@@ -100,11 +131,12 @@ class Entrant:
         workers: int,
         *,
         extra: Path | None = None,
-        time_limit: float = 900.0,
+        time_limit: float = 3600.0,
+        waiting: Callable[[str], None] = lambda words: None,
     ) -> None:
-        self.engine, self.workers = engine, workers
+        self.engine, self.workers, self.clients = engine, workers, workload.clients
         self.facts: Values = {}
-        self._limit = time_limit
+        self._limit, self._waited, self._waiting = time_limit, 0.0, waiting
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # until kill()
         folders = [*filter(None, sys.path), *([str(extra)] if extra else [])]
         self._process = subprocess.Popen(
@@ -127,17 +159,20 @@ class Entrant:
         ------
         MissingError
             If a package is not there.
+        LateError
+            If it takes too long.
         BenchError
-            If the process ended or takes too long.
+            If the process ended.
         """
         self._hear()
 
-    def round(self, watch: Callable[[], None] | None = None) -> float:
-        """Let it do one round and return the seconds; ``watch`` is called now and then."""
-        started = time.perf_counter()
+    def round(self, watch: Callable[[], None] | None = None) -> Spent:
+        """Let it do one round and return what it took; ``watch`` is called now and then."""
+        cpu, started = cpu_seconds(self._process.pid), time.perf_counter()
         self._send("go")
         self._hear(watch)
-        return time.perf_counter() - started
+        wall, cpu_now = time.perf_counter() - started, cpu_seconds(self._process.pid)
+        return Spent(wall, None if cpu is None or cpu_now is None else cpu_now - cpu)
 
     def peak_memory_mb(self) -> float | None:
         """Return the most memory held in one more round, in units of 10^6 bytes.
@@ -178,15 +213,21 @@ class Entrant:
 
     def _hear(self, watch: Callable[[], None] | None = None) -> None:
         """Wait for an answer, and keep what it tells."""
-        deadline = time.monotonic() + self._limit
-        answer = b""
+        answer, started = b"", time.monotonic()
+        told = started
         while not answer.endswith(b"\n"):
-            left = deadline - time.monotonic()
+            now = time.monotonic()
+            left = self._limit - self._waited - (now - started)
             if left <= 0:
-                raise BenchError(f"{self.engine} did not end a turn within {self._limit:.0f} s")
-            ready, _, _ = select.select(
-                [self._answers], [], [], min(left, _SAMPLE_SECONDS) if watch else left
-            )
+                raise LateError(f"{self.engine} was not done within {self._limit:g} s")
+            if now - told >= _WAITING_SECONDS:
+                told = now
+                self._waiting(
+                    f"waiting for {self.engine}, {self._limit - left:.0f} s of at most "
+                    f"{self._limit:g}"
+                )
+            pause = _SAMPLE_SECONDS if watch else _WAITING_SECONDS
+            ready, _, _ = select.select([self._answers], [], [], min(left, pause))
             if ready:
                 piece = os.read(self._answers.fileno(), 1 << 16)
                 if not piece:
@@ -194,6 +235,7 @@ class Entrant:
                 answer += piece
             elif watch:
                 watch()
+        self._waited += time.monotonic() - started
         message = json.loads(answer)
         if "missing" in message:
             raise MissingError(message["missing"])
@@ -228,6 +270,25 @@ def memory_mb(root: int) -> float | None:
         data += shared.get("Pss_Anon", 0) + shared.get("Pss_Shmem", 0)
         files = max(files, status.get("RssFile", 0))
     return (data + files) * 1024 / 1e6 if data else None
+
+
+def cpu_seconds(root: int) -> float | None:
+    """Return the CPU seconds so far of a process and all that it started.
+
+    Those of processes that ended count with the one that waited for them. None where the system
+    does not tell.
+    """
+    if sys.platform != "linux":
+        return None
+    total = 0.0
+    for pid in _family(root):
+        with contextlib.suppress(OSError):  # it just ended
+            # The clock of another process, to the nanosecond; fields 14 and 15 of its stat are
+            # in hundredths of a second.
+            total += time.clock_gettime((~pid << 3) | _CPUCLOCK_SCHED)
+            reaped = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[13:15]
+            total += sum(map(int, reaped)) / os.sysconf("SC_CLK_TCK")
+    return total
 
 
 def _fields(path: Path) -> dict[str, int]:

@@ -13,6 +13,7 @@ from zerosum.secagg.stages import Stage
 from zerosum.server.config import ConfigError
 from zerosum.simulations.bench.measured_turns import MeasuredTurns
 from zerosum.simulations.bench.process import BenchError, Values, measure
+from zerosum.simulations.commands.bench_all import all_figures
 from zerosum.simulations.commands.bench_engine import engine
 from zerosum.simulations.commands.bench_start import start
 from zerosum.simulations.terminal.progress import ProgressBar
@@ -35,6 +36,7 @@ def _root() -> None:
     """Measure what secure aggregation and privacy cost."""
 
 
+bench_app.command("all")(all_figures)
 bench_app.command()(engine)
 bench_app.command()(start)
 
