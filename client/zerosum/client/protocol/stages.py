@@ -8,6 +8,7 @@ exception; the caller turns it into a reply that says no more than that it was r
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from flwr.app import Context, RecordDict
 
@@ -27,6 +28,9 @@ from zerosum.client.protocol.environment import Environment
 from zerosum.secagg import Client, Message, RemoteProtocolError, Session, Step
 
 Pack = Callable[[Message], RecordDict]
+
+# The clients of one process are proposed the same few sessions: each is read once.
+_proposed = lru_cache(maxsize=4)(Session.from_bytes)
 
 
 def advertise(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
@@ -49,7 +53,7 @@ def advertise(environment: Environment, content: RecordDict, context: Context) -
     Declined
         If the policy takes no part in the session, or the budget is spent.
     """
-    session = Session.from_bytes(flower_messages.bytes_field(content, "session"))
+    session = _proposed(flower_messages.bytes_field(content, "session"))
     roster = roster_for(session, environment.credentials(context))
     check_session(session, environment.policy, roster)
     store = environment.store(context)
