@@ -131,7 +131,12 @@ def test_a_run_is_the_same_wherever_its_clients_are_computed(tmp_path, protocol)
 
 def test_contributions_that_stay_in_their_process_are_the_same_unpacked(tmp_path, monkeypatch):
     packed, pack = [], Ring.pack
-    monkeypatch.setattr(Ring, "pack", lambda self, vector: packed.append(1) or pack(self, vector))
+
+    def counted(self, vector):
+        packed.append(len(vector))
+        return pack(self, vector)
+
+    monkeypatch.setattr(Ring, "pack", counted)
     settings = ["secagg.protocol=pairwise", "engine=serial"]
     here = run(tmp_path / "here", *settings)
     assert len(packed) == 2, "the one of each round that its record keeps"
