@@ -86,9 +86,12 @@ def test_once_gives_a_round_the_same_cohort_whatever_was_drawn_before():
 @pytest.mark.parametrize("kind", ["fixed", "once"])
 def test_a_round_of_a_million_takes_the_coins_of_its_cohort_alone(monkeypatch, kind):
     taken = []
-    monkeypatch.setattr(
-        Keystream, "words", lambda self, count: taken.append(count) or np.arange(count, dtype="<u8")
-    )
+
+    def words(self, count):
+        taken.append(count)
+        return np.arange(count, dtype="<u8")
+
+    monkeypatch.setattr(Keystream, "words", words)
     one = sampler(kind, 100, 10**6)
     for r in (1, 2, 3):
         assert len(one.draw(r)) == 100
@@ -96,13 +99,13 @@ def test_a_round_of_a_million_takes_the_coins_of_its_cohort_alone(monkeypatch, k
 
 
 def test_a_word_that_would_make_small_numbers_likelier_is_drawn_again():
-    class Coins:
+    class Coins(Keystream):
         def __init__(self, *stream):
             self.stream = list(stream)
 
-        def words(self, count):
+        def words(self, count, dtype=np.uint64):
             assert count == len(self.stream[0])
-            return np.array(self.stream.pop(0), dtype=np.uint64)
+            return np.array(self.stream.pop(0), dtype=dtype)
 
     # 2^64 = 1 mod 3, so that the last word belongs to no whole round of 0, 1, 2.
     coins = Coins([2**64 - 1, 5], [2**64 - 1], [7])

@@ -1,5 +1,6 @@
 """One private sum: exactly the survivors' vectors, whatever the others do."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,9 @@ from zerosum.client.spec import (
     SecAggSpec,
     TrainSpec,
 )
-from zerosum.secagg import IdentityKey, SharedCache
+from zerosum.secagg import IdentityKey, Session, SharedCache
+from zerosum.secagg.messages.all_messages import Confirmation, Contribution
+from zerosum.secagg.messages.framing import decode
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes, RoundAbandoned
 from zerosum.simulations.engine.grid import InProcessGrid, nodes
 from zerosum.simulations.engine.simulated_clients import SimulatedEnvironment, roster_of
@@ -107,6 +110,50 @@ def test_without_noise_the_sum_is_the_sum(protocol, server):
     assert aggregate.survivors == cohort
     # Each client rounds to a step of 1 / (2^19 - 1).
     np.testing.assert_allclose(aggregate.total, expected(cohort), atol=5 / 2**19)
+
+
+UNPACKED = {
+    "of another session": lambda said: replace(said, session=bytes(32)),
+    "of another client": lambda said: replace(said, index=3),
+    "of another request": lambda said: replace(said, request=bytes(32)),
+    "of another ring": lambda said: replace(said, ring_bits=said.ring_bits + 1),
+    "too short": lambda said: replace(said, vector=said.vector[:-1].copy()),
+    "of another container": lambda said: replace(said, vector=said.vector.astype(np.uint64)),
+    "out of the ring": lambda said: replace(
+        said, vector=said.vector | said.vector.dtype.type(1 << said.ring_bits)
+    ),
+    "of another type": lambda said: Confirmation(said.session, said.index, bytes(64)),
+    "none": lambda said: None,
+}
+
+
+@pytest.mark.parametrize("kind", ["as it was", *UNPACKED])
+def test_an_unpacked_contribution_is_refused_as_its_bytes_would_be(kind, caplog):
+    environment, session = FixedAnswers(), []
+    app = build_app(lambda context: environment)
+
+    def unpacking(message, context):
+        if message.metadata.message_type == flower_messages.STAGE_TYPES["advertise"]:
+            session.append(
+                Session.from_bytes(flower_messages.bytes_field(message.content, "session"))
+            )
+        reply = app(message, context)
+        if message.metadata.message_type != flower_messages.STAGE_TYPES["contribute"]:
+            return reply
+        data = flower_messages.bytes_field(reply.content, "message")
+        said = decode(data, Contribution, session[0])
+        if said.index == 2 and kind in UNPACKED:
+            said = UNPACKED[kind](said)
+        content = flower_messages.pack({}) if said is None else flower_messages.unpacked(said)
+        return Message(content, reply_to=message)
+
+    aggregate = coordinator(unpacking).private_sum(request(**OPEN), (range(8),), round=1)
+    left = tuple(i for i in range(8) if i != 2 or kind == "as it was")
+    assert aggregate.survivors == left
+    np.testing.assert_allclose(aggregate.total, expected(left), atol=8 / 2**19)
+    assert ("client 2 is dropped at contribute" in caplog.text) == (kind != "as it was")
+    first = aggregate.traffic.sample[1]
+    assert decode(first, Contribution, session[0]).index == 0
 
 
 RUBBISH = {

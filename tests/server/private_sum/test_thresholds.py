@@ -4,7 +4,7 @@ import pytest
 
 from zerosum.client.protocol.survivors import CohortTooSmallError
 from zerosum.client.spec import PrivacySpec, SecAggSpec
-from zerosum.secagg.graph.parameters import graph_parameters
+from zerosum.secagg.graph.parameters import auto_parameters, graph_parameters
 from zerosum.server.privacy.release_sampling import sampling_terms
 from zerosum.server.private_sum import thresholds
 from zerosum.server.private_sum.thresholds import Thresholds, survivors_needed
@@ -125,11 +125,15 @@ def test_survivors_needed_is_computed_without_the_graph(server):
 def test_a_large_population_is_accounted_for_without_a_graph_a_size(monkeypatch):
     searched = []
 
-    def counted(*arguments, **options):
-        searched.append(arguments[0])
-        return graph_parameters(*arguments, **options)
+    def counted(search):
+        def counting(*arguments, **options):
+            searched.append(arguments[0])
+            return search(*arguments, **options)
 
-    monkeypatch.setattr(thresholds, "graph_parameters", counted)
+        return counting
+
+    for search in (graph_parameters, auto_parameters):
+        monkeypatch.setattr(thresholds, search.__name__, counted(search))
     privacy = PrivacySpec(noise_multiplier=1.0, honest_fraction=0.71)
     sampling = SamplingSpec(kind="poisson", cohort=1000)
     terms = sampling_terms(privacy, SecAggSpec(corruption=0.001), sampling, 20_000)

@@ -3,13 +3,19 @@
 import pytest
 
 from zerosum.client.protocol.noise_source import SeededEntropy
-from zerosum.client.spec import PrivacySpec, SecAggSpec
+from zerosum.client.protocol.protection import Protection
+from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.run_ledger import RunLedger
 from zerosum.server.runs.resume import check_cohort
 from zerosum.server.runs.run_folder import RunFolder
 from zerosum.server.sampling import CohortSampler, Planned
 from zerosum.server.spec import SamplingSpec
+
+OPEN = PrivacySpec(model="none", clip=None)
+PROTECTION = Protection.build(
+    OPEN, EncodingSpec(range=1.0), cohort=8, dimension=5, rotation_seed=bytes(32)
+)
 
 
 def once(order_seed=None):
@@ -23,11 +29,11 @@ def planned(sampler, number):
 def spent(sampler, rounds, kind="once"):
     ledger = RunLedger(
         None,
-        privacy=PrivacySpec(model="none"),
+        privacy=OPEN,
         secagg=SecAggSpec(),
         sampling=SamplingSpec(kind=kind, cohort=8),
         population=80,
-        protections={"train": None},
+        protections={"train": PROTECTION},
     )
     for number in range(1, rounds + 1):
         charge = ledger.charging(number, 0, "train", planned(sampler, number).groups)

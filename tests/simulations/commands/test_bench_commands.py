@@ -74,6 +74,17 @@ def test_unmasking_with_liars_is_set_beside_an_honest_one(count):
     assert found["wrong_shares"] == 39 * count
 
 
+def test_sparse_sessions_that_assume_no_dropout_name_their_liars():
+    asked = {"n": 100, "d": 5, "dropout": 0.0, "corruption": 0.03, "liars": 3, "repeats": 1}
+    found = measure("liars", asked)
+    assert found["degree"] < 40
+    assert (found["liars_named"], found["sum_correct"], found["failure"]) == (True, True, "")
+    # The control: the fewest neighbours that are safe without a dropout have no share to spare.
+    control = measure("liars", asked | {"degree": 8, "threshold": 8})
+    assert not control["liars_named"]
+    assert "does not match its commitment" in control["failure"]
+
+
 def test_more_liars_than_survivors_are_refused():
     with pytest.raises(BenchError, match="--liars 9: there are 7 survivors"):
         measure("liars", {"n": 8, "d": 5, "dropout": 0.2, "liars": 9, "repeats": 1})

@@ -17,12 +17,14 @@ from narrowed import present
 from processes import alive, children, wait_for
 from torch import nn
 
+from zerosum.client.protocol import stages
 from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.client.protocol.training_outcomes import OutcomeCounts
+from zerosum.secagg import Ring
 from zerosum.server.config import ConfigError
 from zerosum.server.runs.run_folder import METRICS, MODEL
 from zerosum.simulations import api
-from zerosum.simulations.engine import choice
+from zerosum.simulations.engine import choice, cohort
 from zerosum.simulations.engine.pool import WorkerPool
 from zerosum.simulations.engine.work import Contributor, Serial
 
@@ -125,6 +127,25 @@ def test_a_run_is_the_same_wherever_its_clients_are_computed(tmp_path, protocol)
     one = run(tmp_path / "one", *settings, "engine=serial")
     three = run(tmp_path / "three", *settings, "engine=processes", "workers=3")
     assert outcome(one) == outcome(three)
+
+
+def test_contributions_that_stay_in_their_process_are_the_same_unpacked(tmp_path, monkeypatch):
+    packed, pack = [], Ring.pack
+
+    def counted(self, vector):
+        packed.append(len(vector))
+        return pack(self, vector)
+
+    monkeypatch.setattr(Ring, "pack", counted)
+    settings = ["secagg.protocol=pairwise", "engine=serial"]
+    here = run(tmp_path / "here", *settings)
+    assert len(packed) == 2, "the one of each round that its record keeps"
+    monkeypatch.setattr(cohort, "unpacked", stages._packed)
+    sent = run(tmp_path / "sent", *settings)
+    assert len(packed) > 10
+    assert outcome(here) == outcome(sent)
+    for name in ("bytes_up_per_client", "bytes_down_per_client"):
+        assert [r[name] for r in here.rounds] == [r[name] for r in sent.rounds]
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from typing import Final
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
+from zerosum.secagg import Message as ProtocolMessage
 from zerosum.secagg.stages import OPENING, Stage
 
 STAGE_TYPES: Final[Mapping[str, str]] = {
@@ -52,6 +53,69 @@ def pack(fields: dict[str, Value], model: ArrayRecord | None = None) -> RecordDi
     if model is not None:
         content[MODEL] = model
     return content
+
+
+class Unpacked(ConfigRecord):
+    """Record of a protocol message that stays in this process, where nobody reads its bytes.
+
+    It has no fields. A reader that knows nothing of it finds no message, and one that does checks
+    the same as of bytes: :func:`zerosum.secagg.messages.framing.accept`.
+
+    Parameters
+    ----------
+    message : Message
+        As its bytes would be read.
+    """
+
+    def __init__(self, message: ProtocolMessage) -> None:
+        super().__init__()
+        self.__dict__["message"] = message
+
+    @property
+    def message(self) -> ProtocolMessage:
+        """The message itself."""
+        message: ProtocolMessage = self.__dict__["message"]
+        return message
+
+
+def unpacked(message: ProtocolMessage) -> RecordDict:
+    """Return the content of a reply that is read in this process.
+
+    Parameters
+    ----------
+    message : Message
+        Of the protocol.
+
+    Returns
+    -------
+    flwr.app.RecordDict
+        Of the same size as :func:`pack` of its bytes.
+    """
+    content = RecordDict()
+    content[RECORD] = Unpacked(message)
+    return content
+
+
+def protocol_message(content: RecordDict) -> bytes | ProtocolMessage:
+    """Read the protocol's message, or its bytes.
+
+    Parameters
+    ----------
+    content : flwr.app.RecordDict
+        Of a message from a peer.
+
+    Returns
+    -------
+    bytes or Message
+        As sent.
+
+    Raises
+    ------
+    ValueError
+        If the peer sent neither.
+    """
+    record = content.get(RECORD)
+    return record.message if isinstance(record, Unpacked) else bytes_field(content, "message")
 
 
 def bytes_field(content: RecordDict, name: str) -> bytes:
@@ -162,6 +226,7 @@ def size(content: RecordDict) -> int:
     """Count the payload bytes of a message: fields and arrays, without Flower's framing."""
     total = 0
     for record in content.values():
+        total += record.message.wire_bytes if isinstance(record, Unpacked) else 0
         for value in record.values():
             data = value.data if isinstance(value, Array) else value
             total += len(data) if isinstance(data, bytes) else len(str(data))

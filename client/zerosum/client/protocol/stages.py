@@ -6,8 +6,9 @@ between messages, whose entropy, which data) is an
 exception; the caller turns it into a reply that says no more than that it was refused.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from flwr.app import Context, RecordDict
 
@@ -24,7 +25,12 @@ from zerosum.client.protocol.admission import (
 )
 from zerosum.client.protocol.client_vector import Compute, Future, Work, client_of
 from zerosum.client.protocol.environment import Environment
-from zerosum.secagg import Client, RemoteProtocolError, Session, Step
+from zerosum.secagg import Client, Message, RemoteProtocolError, Session, Step
+
+Pack = Callable[[Message], RecordDict]
+
+# The clients of one process are proposed the same few sessions: each is read once.
+_proposed = lru_cache(maxsize=4)(Session.from_bytes)
 
 
 def advertise(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
@@ -47,7 +53,7 @@ def advertise(environment: Environment, content: RecordDict, context: Context) -
     Declined
         If the policy takes no part in the session, or the budget is spent.
     """
-    session = Session.from_bytes(flower_messages.bytes_field(content, "session"))
+    session = _proposed(flower_messages.bytes_field(content, "session"))
     roster = roster_for(session, environment.credentials(context))
     check_session(session, environment.policy, roster)
     store = environment.store(context)
@@ -87,6 +93,10 @@ def share(environment: Environment, content: RecordDict, context: Context) -> Re
     return _sent(environment, context, party, step)
 
 
+def _packed(message: Message) -> RecordDict:
+    return flower_messages.pack({"message": message.to_bytes()})
+
+
 @dataclass(frozen=True)
 class Contribution:
     """A contribution that this client has admitted and priced, with its vector on the way.
@@ -113,11 +123,16 @@ class Contribution:
     price: Sequence[float] | None
     vector: Future
 
-    def send(self) -> RecordDict:
+    def send(self, pack: Pack = _packed) -> RecordDict:
         """Collect the vector, mask it, charge it and make it durable, in this order.
 
         The charge is written before the reply leaves: a crash in between loses a contribution that
         was paid for, and never sends one that was not.
+
+        Parameters
+        ----------
+        pack : callable
+            Makes the reply's content: of bytes, unless the server reads it in this process.
 
         Returns
         -------
@@ -133,7 +148,7 @@ class Contribution:
         # The message fits the ring and noise may not: what is opened is the sum's residue alone.
         step = self.party.contribute(self.message, session.ring.encode(self.vector.result()))
         self.environment.store(self.context).count_contribution(self.price, session.run_id)
-        return _sent(self.environment, self.context, self.party, step)
+        return _sent(self.environment, self.context, self.party, step, pack=pack)
 
 
 def contribute(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
@@ -249,7 +264,13 @@ def unmask(environment: Environment, content: RecordDict, context: Context) -> R
 
 
 def _sent(
-    environment: Environment, context: Context, party: Client, step: Step, *, last: bool = False
+    environment: Environment,
+    context: Context,
+    party: Client,
+    step: Step,
+    *,
+    last: bool = False,
+    pack: Pack = _packed,
 ) -> RecordDict:
     """Make a step's decisions durable, keep the party or end it, and only then send."""
     # A crash before the record is a dropout, and one after it as well: the same message gets the
@@ -257,7 +278,7 @@ def _sent(
     # different messages: both shares of one neighbour, or one vector under two sets of masks.
     environment.store(context).append(party.session.digest, step.persist)
     (environment.forget if last else environment.keep)(context, party)
-    return flower_messages.pack({"message": step.send.to_bytes()})
+    return pack(step.send)
 
 
 def _party(environment: Environment, context: Context, message: bytes) -> Client:

@@ -44,8 +44,9 @@ clients sign, with keys that they know of each other. `semi-honest`: one that is
     threshold: PositiveInt | Literal["auto"] = "auto"
     """Shares needed to recover a secret (t)."""
     degree: PositiveInt | Literal["auto", "complete"] = "auto"
-    """Neighbours that each client gives shares to (k). `auto`: the fewest that are safe, but \
-everybody in cohorts below 80 (`semi-honest`: 500), and where a threshold is written below 500."""
+    """Neighbours that each client gives shares to (k). `auto`: the fewest that are safe, \
+below 500 also at a dropout of 0.1, but everybody in cohorts below 80 (`semi-honest`: 500), and \
+below 500 where a threshold is written."""
     openings: PositiveInt = DEFAULT_OPENINGS
     """Sessions that the nodes' policies let begin in a run or a day, the larger of both: in all \
 together secrecy and connectivity fail with 2^-40 at most. Nodes that allow more decline a \

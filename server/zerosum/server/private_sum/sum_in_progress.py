@@ -168,7 +168,7 @@ class PrivateSum:
             log.warning("client %d is dropped at %s: %s", index, self.stage, error)
             return
         if self.stage == Stage.CONTRIBUTE and group.session.masked and not self.traffic.sample[1]:
-            self.traffic.sample = group.number, message
+            self.traffic.sample = group.number, _bytes(message)
         self.traffic.up[index] = self.traffic.up.get(index, 0) + flower_messages.size(reply)
         if self._answered is not None:
             self._answered.add(index)
@@ -253,12 +253,16 @@ def _some_pairs(pairs: Sequence[tuple[int, int]]) -> str:
     return first if len(pairs) <= _MOST_PAIRS else f"{first} and {len(pairs) - _MOST_PAIRS} more"
 
 
-def _message(reply: RecordDict) -> bytes:
+def _message(reply: RecordDict) -> bytes | SecAggMessage:
     """Return the message of a reply; empty bytes, which every party rejects, if it has none."""
     try:
-        return flower_messages.bytes_field(reply, "message")
+        return flower_messages.protocol_message(reply)
     except ValueError:
         return b""
+
+
+def _bytes(message: bytes | SecAggMessage) -> bytes:
+    return message if isinstance(message, bytes) else message.to_bytes()
 
 
 def _packed(

@@ -7,15 +7,16 @@ from zerosum.client.protocol.survivors import CohortTooSmallError, min_survivors
 from zerosum.client.spec import PrivacySpec, SecAggSpec
 from zerosum.secagg import GraphParameters, LocalProtocolError, RemoteProtocolError, ServerMode
 from zerosum.secagg.graph.failure_bounds import colluders_in, share_of
-from zerosum.secagg.graph.parameters import COMPLETE_BELOW, check, graph_parameters, is_feasible
+from zerosum.secagg.graph.parameters import (
+    LARGE,
+    auto_parameters,
+    check,
+    graph_parameters,
+    is_feasible,
+)
 
 SMALLEST_COHORT = 2
 """A sum of fewer has nothing to hide in."""
-
-_AS_COMPLETE_BELOW = 500
-"""Smaller cohorts open no sum that they would not open on the complete graph, whatever the graph.
-Its threshold is two thirds of them where a sparse one's is a fifth: what a server learns, and the
-share of opened rounds that the ledger charges for, do not follow from which graph is cheaper."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def survivors_needed(cohort: int, *, roster: int, secagg: SecAggSpec, privacy: P
     if _chosen_for_its_cost(cohort, secagg):
         secagg = _complete(secagg)
     try:
-        if privacy.private and secagg.degree == "auto" and cohort >= _AS_COMPLETE_BELOW:
+        if privacy.private and secagg.degree == "auto" and cohort >= LARGE:
             mode = ServerMode(secagg.server)
             colluders = colluders_in(cohort, roster, secagg.corruption, mode, secagg.security)
             limit = min_survivors(privacy.honest_fraction, cohort, colluders)
@@ -141,8 +142,13 @@ def survivors_needed(cohort: int, *, roster: int, secagg: SecAggSpec, privacy: P
 
 
 def _chosen_for_its_cost(cohort: int, secagg: SecAggSpec) -> bool:
-    """Return whether a graph may be sparse only because that is cheaper than the complete one."""
-    return secagg.degree == secagg.threshold == "auto" and cohort < _AS_COMPLETE_BELOW
+    """Return whether a graph may be sparse only because that is cheaper than the complete one.
+
+    Then a session opens no sum that it would not open on the complete graph, whose threshold is
+    two thirds of the cohort where a sparse one's is a fifth: what a server learns, and the share
+    of opened rounds that the ledger charges for, do not follow from which graph is cheaper.
+    """
+    return secagg.degree == secagg.threshold == "auto" and cohort < LARGE
 
 
 def _complete(secagg: SecAggSpec) -> SecAggSpec:
@@ -152,21 +158,14 @@ def _complete(secagg: SecAggSpec) -> SecAggSpec:
 @lru_cache(maxsize=4096)
 def _graph(cohort: int, roster: int, secagg: SecAggSpec) -> GraphParameters:
     """Return the graph that the experiment asks for, at the smallest safe threshold."""
-    degree, below = _degree(cohort, secagg), cohort + 1
-    if _chosen_for_its_cost(cohort, secagg):
-        below = COMPLETE_BELOW[ServerMode(secagg.server)]
-    elif secagg.degree == "auto":  # a written threshold is one of the complete graph
-        below = _AS_COMPLETE_BELOW
+    degree = _degree(cohort, secagg)
+    assumed = (cohort, secagg.dropout, secagg.corruption, secagg.server, roster)
     try:
+        if secagg.degree == "auto" and (cohort >= LARGE or secagg.threshold == "auto"):
+            return auto_parameters(*assumed, security=secagg.security)
+        # A written threshold is one of the complete graph.
         return graph_parameters(
-            cohort,
-            secagg.dropout,
-            secagg.corruption,
-            secagg.server,
-            roster,
-            security=secagg.security,
-            complete_below=below,
-            degree=degree,
+            *assumed, security=secagg.security, complete_below=cohort + 1, degree=degree
         )
     except LocalProtocolError as error:
         key = f"secagg.degree = {secagg.degree}: " if degree is not None else ""

@@ -5,7 +5,7 @@ from math import ceil, floor, log2
 
 from zerosum.secagg import IdentityKey, Roster, ServerMode, Session, request_digest
 from zerosum.secagg.graph.failure_bounds import colluders_in
-from zerosum.secagg.graph.parameters import COMPLETE_BELOW, graph_parameters
+from zerosum.secagg.graph.parameters import auto_parameters, graph_parameters
 from zerosum.secagg.randomness import derive_seed, numpy_generator
 from zerosum.simulations.bench.process import Values
 
@@ -110,10 +110,12 @@ class BenchedSession:
 
     def _graph(self, mode: ServerMode) -> tuple[int, int]:
         """Return the degree and the threshold."""
-        if self.degree in ("auto", "complete"):
-            below = COMPLETE_BELOW[mode] if self.degree == "auto" else self.n + 1
+        if self.degree == "auto":
+            chosen = auto_parameters(self.n, self.dropout, self.corruption, mode)
+            return chosen.degree, chosen.threshold
+        if self.degree == "complete":
             chosen = graph_parameters(
-                self.n, self.dropout, self.corruption, mode, complete_below=below
+                self.n, self.dropout, self.corruption, mode, complete_below=self.n + 1
             )
             return chosen.degree, chosen.threshold
         k = int(self.degree)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from zerosum.client.flower.client_app import EnvironmentOf, answering, build_app
 from zerosum.client.protocol.admission import Declined
 from zerosum.client.protocol.client_vector import Future, Work
-from zerosum.client.protocol.flower_messages import STAGE_TYPES
+from zerosum.client.protocol.flower_messages import STAGE_TYPES, unpacked
 from zerosum.client.protocol.stages import Contribution, begin_contribution
 from zerosum.client.request import Request
 from zerosum.client.task import ClientInfo
@@ -212,6 +212,8 @@ class CohortApp:
     def _send(self, message: Message, contribution: Contribution) -> Message:
         try:
             with answering(Stage.CONTRIBUTE, self._environment, contribution.context):
-                return Message(contribution.send(), reply_to=message)
+                # A vector that its server reads in this process is not packed for it: to pack and
+                # unpack a hundred costs as much as to train them.
+                return Message(contribution.send(unpacked), reply_to=message)
         except Declined as error:
             return refusal(message, error)
