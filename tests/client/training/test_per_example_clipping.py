@@ -2,12 +2,14 @@
 
 import copy
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from zerosum.client.task import TaskError
+from zerosum.client.training import ghost_norms, per_example_clipping
 from zerosum.client.training.flat_parameters import flatten
 from zerosum.client.training.ghost_norms import Capture, measure
 from zerosum.client.training.per_example_clipping import ClippedGradients
@@ -37,7 +39,10 @@ def lone_gradients(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def loop(model: nn.Module, inputs: Tensor, targets: Tensor, clip: float) -> Tensor:
-    rows = lone_gradients(model, inputs, targets)
+    return clipped_rows(lone_gradients(model, inputs, targets), clip)
+
+
+def clipped_rows(rows: Tensor, clip: float) -> Tensor:
     return (rows * (clip / rows.norm(dim=1, keepdim=True)).clamp(max=1)).sum(0)
 
 
@@ -82,6 +87,15 @@ class Tokens(nn.Module):
         return self.last(torch.tanh(self.first(x))).mean(1)
 
 
+def pooling() -> nn.Module:
+    """Return two convolutions with ReLU and overlapping or cut-off windows, and three classes."""
+    return nn.Sequential(
+        nn.Conv2d(4, 6, 3, padding=1), nn.ReLU(), nn.MaxPool2d(3, 2, padding=1),
+        nn.Conv2d(6, 8, 3), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, ceil_mode=True),
+        nn.Flatten(), nn.Linear(32, 3),
+    )  # fmt: skip
+
+
 CONVOLUTIONS = {
     "plain": nn.Conv2d(4, 6, 3),
     "padding": nn.Conv2d(4, 6, 3, padding=1),
@@ -101,6 +115,11 @@ SHAPES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "linear without bias": (lambda: nn.Linear(6, 3, bias=False), (6,)),
     "mlp": (lambda: nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), (6,)),
     "in place": (lambda: nn.Sequential(nn.Linear(6, 5), nn.ReLU(True), nn.Linear(5, 3)), (6,)),
+    "another in place": (
+        lambda: nn.Sequential(nn.Linear(6, 5), nn.ELU(inplace=True), nn.Linear(5, 3)),
+        (6,),
+    ),
+    "pooling": (pooling, (4, 11, 11)),
     "few positions": (lambda: Tokens(True), (2, 6)),
     "many positions": (lambda: Tokens(False), (90, 6)),
     "two axes of positions": (
@@ -124,6 +143,49 @@ def test_one_backward_pass_gives_what_a_loop_gives(name: str, count: int) -> Non
     each = ClippedGradients(flat, losses, layerwise=False)
     assert torch.allclose(each.clipped_sum(inputs, targets, CLIP), expected, rtol=0, atol=1e-10)
     assert each.way == "vmap"
+
+
+@pytest.mark.parametrize("room", [0, 1000, 1 << 24])
+@pytest.mark.parametrize("name", [*CONVOLUTIONS, "pooling"])
+def test_examples_of_a_convolution_taken_one_after_another_are_measured_alike(
+    monkeypatch: pytest.MonkeyPatch, name: str, room: int
+) -> None:
+    monkeypatch.setattr(ghost_norms, "ALONE_MULTIPLICATIONS", 1)
+    monkeypatch.setattr(ghost_norms, "KEPT_ENTRIES", room)
+    make, shape = SHAPES[name if name in SHAPES else f"convolution: {name}"]
+    flat = flatten(seeded(make))
+    clipped = ClippedGradients(flat, losses, apart=True)
+    for count in (4, 2, 5):  # memory that one batch left is not read by the next
+        inputs, targets = batch(count, *shape)
+        rows = lone_gradients(flat.model, inputs, targets)
+        found = clipped.clipped_sum(inputs, targets, CLIP)
+        assert clipped.way == "one pass"
+        assert torch.allclose(found, clipped_rows(rows, CLIP), rtol=0, atol=1e-10)
+        # What the comparison can tell: norms that are a thousandth too large or too small.
+        for other in (0.999 * CLIP, 1.001 * CLIP):
+            assert not torch.allclose(found, clipped_rows(rows, other), rtol=0, atol=1e-10)
+    inputs[1].view(-1)[0] = torch.nan
+    found = clipped.clipped_sum(inputs, targets, CLIP)
+    assert clipped.not_finite == 1
+    assert torch.allclose(found, clipped_rows(rows[[0, 2, 3, 4]], CLIP), rtol=0, atol=1e-10)
+
+
+def test_only_models_that_draw_coins_have_them_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+    real = per_example_clipping.coins_apart
+
+    def counted() -> AbstractContextManager[None]:
+        drawn.append(1)
+        return real()
+
+    monkeypatch.setattr(per_example_clipping, "coins_apart", counted)
+    plain = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
+    dropping = nn.Sequential(nn.Linear(6, 5), nn.Dropout(), nn.Linear(5, 3))
+    for model, times in ((plain, 0), (dropping, 1)):
+        drawn.clear()
+        clipped = ClippedGradients(flatten(model.double()), losses, apart=True)
+        clipped.clipped_sum(*batch(4, 6), CLIP)
+        assert len(drawn) == times
 
 
 @pytest.mark.parametrize("name", SHAPES)

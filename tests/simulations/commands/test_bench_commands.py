@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from zerosum.client.flower.node_policy import checked_policy
 from zerosum.simulations.bench import BenchError, deployment, measure
+from zerosum.simulations.bench import dpsgd as bench_dpsgd
 from zerosum.simulations.bench.dpsgd import run as dpsgd
 from zerosum.simulations.bench.flower import run as flower
 from zerosum.simulations.bench.primitives import run as primitives
@@ -214,23 +215,38 @@ def test_a_wrong_option_is_named(option, value):
 
 def test_a_private_step_is_measured_beside_the_plain_one():
     found = dpsgd(batch=3, seconds=0.0)
-    methods = {"plain", "per-example", "torch.func"}
+    methods = {"plain", "per-example", "per-example-float64"}
+    peers = {"opacus-hooks", "opacus-ghost"}
     for model in ("mlp", "cnn"):
         rows = {row["method"]: row for row in found["rows"] if row["model"] == model}
-        assert methods <= rows.keys() <= {*methods, "opacus"}
-        assert rows["plain"]["ratio_to_plain"] == 1
+        assert methods <= rows.keys() <= methods | peers
+        assert rows["plain"]["ratio_to_plain"] == rows["per-example"]["ratio_to_ours"] == 1
         assert all(row["batch"] == 3 and row["ms"] > 0 for row in rows.values())
-    assert ("opacus" in found["missing"]) == (importlib.util.find_spec("opacus") is None)
+    absent = importlib.util.find_spec("opacus") is None
+    assert found["missing"].keys() == (peers if absent else set())
+    assert all("--peers" in reason for reason in found["missing"].values())
 
 
-@pytest.mark.slow
-def test_exact_norms_are_cheaper_than_per_example_gradients_by_hooks():
-    pytest.importorskip("opacus", reason="needs the extra opacus")
-    rows = measure("dpsgd", {"seconds": 3.0})["rows"]
-    ms = {(row["model"], row["method"]): row["ms"] for row in rows}
-    for model, to_plain, to_opacus in (("mlp", 2.5, 10), ("cnn", 1.6, 5)):
-        assert ms[model, "per-example"] <= to_plain * ms[model, "plain"]
-        assert ms[model, "opacus"] >= to_opacus * ms[model, "per-example"]
+def test_a_peer_that_fails_or_computes_something_else_is_no_row(monkeypatch):
+    def failing(*_):
+        raise RuntimeError("of another torch")
+
+    monkeypatch.setattr(bench_dpsgd, "_opacus_hooks", failing)
+    monkeypatch.setattr(bench_dpsgd, "_opacus_ghost", bench_dpsgd._plain)  # it clips nothing
+    with pytest.raises(BenchError, match="opacus-ghost has another sum than ours"):
+        dpsgd(batch=3, seconds=0.0, models=("mlp",))
+    monkeypatch.setattr(bench_dpsgd, "_opacus_ghost", failing)
+    found = dpsgd(batch=3, seconds=0.0, models=("mlp",))
+    assert found["missing"]["opacus-hooks"] == "it fails: RuntimeError: of another torch"
+    assert {row["method"] for row in found["rows"]} == {
+        "plain", "per-example", "per-example-float64",
+    }  # fmt: skip
+
+
+def test_a_folder_of_peers_that_is_none_is_named(tmp_path):
+    result = CliRunner().invoke(app, ["bench", "dpsgd", "--peers", str(tmp_path / "none")])
+    assert result.exit_code == 2
+    assert "pip install --target" in result.output
 
 
 @pytest.mark.parametrize("seconds", ["-1", "nan", "inf"])

@@ -26,7 +26,7 @@ from zerosum.server.runs.run_folder import METRICS, MODEL
 from zerosum.simulations import api
 from zerosum.simulations.engine import choice, cohort
 from zerosum.simulations.engine.pool import WorkerPool
-from zerosum.simulations.engine.work import Contributor, Serial
+from zerosum.simulations.engine.work import LARGEST_CHUNK, Contributor, Serial, chunked
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -121,12 +121,46 @@ def pool(task, workers=2):
     )  # counts of cuts
 
 
-@pytest.mark.parametrize("protocol", ["ideal", "none", "pairwise"])
-def test_a_run_is_the_same_wherever_its_clients_are_computed(tmp_path, protocol):
-    settings = [f"secagg.protocol={protocol}", "privacy.noise_draw=per_client"]
-    one = run(tmp_path / "one", *settings, "engine=serial")
-    three = run(tmp_path / "three", *settings, "engine=processes", "workers=3")
+OPEN = ["privacy.model=none", "privacy.clip=none", "encoding.range=1"]
+EACH_EXAMPLE = [
+    "privacy.unit=example", "privacy.examples=1438", "privacy.lot=200", "privacy.clip=0.5",
+    "privacy.delta=1e-4", "sampling.kind=everyone", "secagg.dropout=0.4", "encoding.range=1",
+]  # fmt: skip
+
+SETTINGS = {
+    "ideal": ["secagg.protocol=ideal", "privacy.noise_draw=per_client"],
+    "none": ["secagg.protocol=none", "privacy.noise_draw=per_client"],
+    "pairwise": ["secagg.protocol=pairwise", "privacy.noise_draw=per_client"],
+    "noise of the sum": ["secagg.protocol=ideal", "privacy.noise_draw=summed"],
+    "no privacy": ["secagg.protocol=ideal", *OPEN],
+    "each example": ["secagg.protocol=ideal", *EACH_EXAMPLE],
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_run_is_the_same_wherever_its_clients_are_computed(tmp_path, name):
+    one = run(tmp_path / "one", *SETTINGS[name], "engine=serial")
+    three = run(tmp_path / "three", *SETTINGS[name], "engine=processes", "workers=3")
     assert outcome(one) == outcome(three)
+    if name == "no privacy":  # what the comparison can tell
+        other = run(tmp_path / "other", *SETTINGS[name], "engine=serial", "seed=1")
+        assert outcome(other)[0] != outcome(one)[0]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 16])
+@pytest.mark.parametrize("count", [0, 1, 7, 100, 1000])
+def test_parts_of_a_cohort_hold_each_client_once_and_shrink_towards_its_end(
+    workers: int, count: int
+) -> None:
+    parts = chunked(range(count), workers)
+    assert [client for part in parts for client in part] == list(range(count))
+    assert all(0 < len(part) <= LARGEST_CHUNK for part in parts)
+    # A worker that is given a last part of this size keeps the others waiting no longer.
+    assert not parts or len(parts[-1]) <= max(1, count / workers / 8 + 2)
+    loads = [0] * workers
+    for part in parts:  # of clients of one size, each to the worker that is done first
+        loads[loads.index(min(loads))] += len(part)
+    assert max(loads) - min(loads) <= max(1, count / workers / 8 + 2)
 
 
 def test_contributions_that_stay_in_their_process_are_the_same_unpacked(tmp_path, monkeypatch):

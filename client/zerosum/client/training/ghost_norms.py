@@ -2,10 +2,10 @@
 
 With inputs A_i (positions x fan-in) and output gradients G_i (positions x outputs) of example i,
 its weight gradient is G_i^T A_i. A sum over examples needs one product for all. Squared norms need
-none for one position, |A_i|^2 |G_i|^2 (Goodfellow 2015); for several, either that product, dropped
-as soon as it is measured, or <A_i A_i^T, G_i G_i^T> ("ghost norm": Li et al. 2022, section 4;
-Bu et al. 2022 for convolutions), whichever takes fewer multiplications. Only a product smaller
-than the layer's output is kept: it saves the second one.
+none for one position, |A_i|^2 |G_i|^2 (Goodfellow 2015); for several, either that product or
+<A_i A_i^T, G_i G_i^T> ("ghost norm": Li et al. 2022, section 4; Bu et al. 2022 for convolutions),
+whichever takes fewer multiplications. A product that is kept saves the second one: it is where it
+is smaller than the layer's output, or fits the room that a caller has.
 """
 
 from collections.abc import Mapping
@@ -23,6 +23,16 @@ LAYERS: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv2d)
 
 CHUNK_ENTRIES = 1 << 19
 """Entries of unfolded inputs held at once: what stays in a processor's cache."""
+
+KEPT_ENTRIES = 1 << 24
+"""Entries of per-example weight gradients that one batch may keep for its sum: 128 MiB in float64.
+A second product is what they save."""
+
+ALONE_MULTIPLICATIONS = 1 << 20
+"""From here on an example's weight gradient of a convolution is a call of its own on a CPU. The
+library's own rule needs no unfolded copy of the inputs, of a kernel's size times theirs: 0.16 ms
+instead of 0.4 an example of the benchmark's second layer. A call costs about 0.02 ms, the time of
+these multiplications."""
 
 CANCELLED = 1e-6
 """A squared norm is never taken for less than this part of |A|^2 |G|^2. Where positions cancel to
@@ -81,24 +91,92 @@ class MeasuredLayer:
     squares : torch.Tensor
         Squared L2 norm of each example's gradient of the layer's parameters, shape (n,).
     products : torch.Tensor or None
-        Each example's weight gradient, shape (n, groups, outputs, fan-in), where it is small.
+        Each example's weight gradient, where it is kept: shape (n, ...), the entries of an example
+        ordered outputs x rows x columns x channels.
+    sums : torch.Tensor or None
+        Each example's bias gradient of a layer with positions, shape (n, outputs).
     """
 
     capture: Capture
     squares: torch.Tensor
     products: torch.Tensor | None = None
+    sums: torch.Tensor | None = None
 
 
-def measure(capture: Capture) -> MeasuredLayer:
-    """Return the squared norms of a layer's per-example gradients, exactly."""
+class KeptProducts:
+    """Memory for per-example weight gradients, the same for each batch.
+
+    Memory that every batch takes anew is given back to the system after it and cleared by the
+    system before the next one, which takes a fifth of a step's time.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[nn.Module, torch.Tensor] = {}
+        self._left = KEPT_ENTRIES
+
+    def clear(self) -> None:
+        """Let the memory be used for another batch."""
+        self._left = KEPT_ENTRIES
+
+    def rows(self, layer: nn.Module, count: int, entries: int, like: torch.Tensor) -> Any:
+        """Return uninitialised rows, one an example, or None where there is no room.
+
+        Parameters
+        ----------
+        layer : nn.Module
+            Whose gradients they are to hold.
+        count, entries : int
+            Their shape.
+        like : torch.Tensor
+            Of their dtype and device.
+
+        Returns
+        -------
+        torch.Tensor or None
+            Shape (count, entries).
+        """
+        if count * entries > self._left:
+            return None
+        self._left -= count * entries
+        memory = self._rows.get(layer)
+        if memory is None or memory.numel() < count * entries or memory.dtype != like.dtype:
+            memory = self._rows[layer] = like.new_empty(count * entries)
+        return memory[: count * entries].view(count, entries)
+
+
+def measure(capture: Capture, kept: KeptProducts | None = None) -> MeasuredLayer:
+    """Return the squared norms of a layer's per-example gradients, exactly.
+
+    Parameters
+    ----------
+    capture : Capture
+        The layer.
+    kept : KeptProducts, optional
+        Where per-example gradients may be kept for the sum.
+
+    Returns
+    -------
+    MeasuredLayer
+    """
     inputs, gradient = capture.inputs, capture.gradient
-    if isinstance(capture.layer, nn.Conv2d):
-        return _measure_convolution(capture)
+    lengths = _squares(gradient)
     if inputs.dim() == 2:
         fan_in = _squares(inputs) if capture.trains_weight else 0.0
-        return MeasuredLayer(capture, _squares(gradient) * (fan_in + float(capture.trains_bias)))
-    left = gradient.flatten(1, -2).transpose(1, 2).unsqueeze(1)
-    return MeasuredLayer(capture, _measure(capture, left, inputs.flatten(1, -2).unsqueeze(1))[0])
+        return MeasuredLayer(capture, lengths * (fan_in + float(capture.trains_bias)))
+    convolves = isinstance(capture.layer, nn.Conv2d)
+    squares, rows, sums = torch.zeros_like(lengths), None, None
+    if capture.trains_weight:
+        if convolves:
+            found, seen, rows = _convolution(capture, KeptProducts() if kept is None else kept)
+        else:
+            left = gradient.flatten(1, -2).transpose(1, 2)
+            found, seen, _ = _product(left, inputs.flatten(1, -2))
+        squares = torch.maximum(found, CANCELLED * lengths * seen)
+    if capture.trains_bias:
+        sums = gradient.sum((2, 3)) if convolves else gradient.flatten(1, -2).sum(1)
+        positions = gradient[0].numel() // max(1, sums.shape[1])
+        squares = squares + torch.maximum(_squares(sums), CANCELLED * lengths * positions)
+    return MeasuredLayer(capture, squares, rows, sums)
 
 
 def write_weighted_sum(
@@ -116,53 +194,91 @@ def write_weighted_sum(
     """
     capture = measured.capture
     layer: Any = capture.layer
-    gradient = capture.gradient
-    if measured.products is not None:
-        places[layer.weight].copy_(_from_products(layer, measured.products, factors))
-        if capture.trains_bias:
-            places[layer.bias].copy_(factors @ gradient.sum((2, 3)))
+    bias, place = places.get(layer.bias), places.get(layer.weight)
+    if bias is not None:
+        sums = capture.gradient if measured.sums is None else measured.sums
+        bias.copy_(factors @ sums)
+    if place is None:
         return
-    weighed = gradient * factors.view(-1, *[1] * (gradient.dim() - 1))
+    if measured.products is not None:
+        place.copy_(_from_products(layer, measured.products, factors))
+        return
+    weighed = capture.gradient * factors.view(-1, *[1] * (capture.gradient.dim() - 1))
     if isinstance(capture.layer, nn.Conv2d):
-        if capture.trains_weight:
-            places[layer.weight].copy_(_convolution_weight(layer, capture.inputs, weighed))
-        if capture.trains_bias:
-            places[layer.bias].copy_(weighed.sum((0, 2, 3)))
+        place.copy_(_convolution_weight(layer, capture.inputs, weighed))
         return
     rows, inputs = weighed.flatten(0, -2), capture.inputs.flatten(0, -2)
-    if capture.trains_weight:
-        place = places[layer.weight]
-        if place.dtype == rows.dtype:
-            torch.mm(rows.T, inputs, out=place)
-        else:
-            place.copy_(rows.T @ inputs)
-    if capture.trains_bias:
-        places[layer.bias].copy_(rows.sum(0))
+    if place.dtype == rows.dtype:
+        torch.mm(rows.T, inputs, out=place)
+    else:
+        place.copy_(rows.T @ inputs)
 
 
 def _squares(rows: torch.Tensor) -> torch.Tensor:
+    """Return the squared norm of each example's entries, read in the order of memory."""
+    if rows.dim() == 4 and not rows.is_contiguous():
+        rows = rows.permute(0, 2, 3, 1)  # channels-last, most likely: else it is copied below
     norms: torch.Tensor = torch.linalg.vector_norm(rows.flatten(1), dim=1)
     return norms.square()
 
 
-def _measure_convolution(capture: Capture) -> MeasuredLayer:
+Measured = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
+"""Squared norms of each example's weight gradient and of the inputs that its positions see, each of
+shape (n,), and the gradients where they are kept."""
+
+
+def _convolution(capture: Capture, kept: KeptProducts) -> Measured:
+    """Measure a convolution's weight gradients, the cheapest way by its shape."""
+    layer: nn.Conv2d = capture.layer
+    gradient, entries = capture.gradient, layer.weight.numel()
+    positions = gradient[0, 0].numel()
+    alone = gradient.device.type == "cpu" and positions * entries >= ALONE_MULTIPLICATIONS
+    rows = None
+    if alone or entries <= gradient[0].numel():
+        rows = kept.rows(layer, len(gradient), entries, gradient)
+    outputs, fan_in = layer.out_channels // layer.groups, layer.weight[0].numel()
+    if alone and (rows is not None or not _ghost_is_cheaper(outputs, positions, fan_in)):
+        return _alone(capture, rows)
+    return _over_patches(capture, rows)
+
+
+def _alone(capture: Capture, rows: torch.Tensor | None) -> Measured:
+    """Take one example after another by the library's own rule, which unfolds nothing."""
+    layer: nn.Conv2d = capture.layer
+    squares = []
+    pairs = zip(torch.split(capture.inputs, 1), torch.split(capture.gradient, 1), strict=True)
+    for place, (image, gradient) in enumerate(pairs):
+        # In the order in which the library leaves them where images lie channels-last: no copy.
+        product = _convolution_weight(layer, image, gradient).permute(0, 2, 3, 1).reshape(-1)
+        squares.append(product @ product)
+        if rows is not None:
+            rows[place] = product
+    # Windows overlap: an input is seen by as many positions as a kernel has entries, at most.
+    seen = _squares(_padded(layer, capture.inputs)[0]) * layer.weight[0, 0].numel()
+    return torch.stack(squares), seen, rows
+
+
+def _over_patches(capture: Capture, rows: torch.Tensor | None) -> Measured:
+    """Multiply output gradients by unfolded inputs, of some examples at a time."""
     layer: nn.Conv2d = capture.layer
     gradient, groups = capture.gradient, layer.groups
     padded, left_over = _padded(layer, capture.inputs)
     last = nn.functional.pad(padded, left_over).permute(0, 2, 3, 1).contiguous()
-    fan_in, positions = layer.weight[0].numel(), gradient[0, 0].numel()
-    size = max(1, CHUNK_ENTRIES // (fan_in * groups * positions))
-    keep = capture.trains_weight and layer.weight.numel() <= gradient[0].numel()
-    squares, products = [], []
+    size = max(1, CHUNK_ENTRIES // (layer.weight[0].numel() * groups * gradient[0, 0].numel()))
+    parts = []
     for start in range(0, len(gradient), size):
-        part = gradient[start : start + size]
-        left = part.reshape(-1, groups, layer.out_channels // groups, positions)
-        right = _unfolded(layer, last[start : start + size], part.shape[2:])
-        square, product = _measure(capture, left, right, keep=keep)
-        squares.append(square)
-        products.append(product)
-    small = [product for product in products if product is not None]
-    return MeasuredLayer(capture, torch.cat(squares), torch.cat(small) if small else None)
+        some = slice(start, start + size)
+        left, right = gradient[some].flatten(2), _unfolded(layer, last[some], gradient.shape[2:])
+        if groups == 1:
+            right = right.squeeze(1)
+        else:
+            left = left.view(len(left), groups, -1, left.shape[2])
+        squares, seen, product = _product(left, right, keep=rows is not None)
+        if rows is not None and product is not None:
+            rows[some] = product.flatten(1)
+        parts.append((squares, seen))
+    found, seen = (torch.cat(column) for column in zip(*parts, strict=True))
+    return found, seen, rows
 
 
 def _unfolded(layer: nn.Conv2d, images: torch.Tensor, size: torch.Size) -> torch.Tensor:
@@ -185,39 +301,30 @@ def _unfolded(layer: nn.Conv2d, images: torch.Tensor, size: torch.Size) -> torch
     return images.as_strided(shape, strides).reshape(count, layer.groups, size.numel(), -1)
 
 
-def _measure(
-    capture: Capture, left: torch.Tensor, right: torch.Tensor, *, keep: bool = False
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return squared norms of left right, bias included, and the product if it is wanted.
+def _product(left: torch.Tensor, right: torch.Tensor, *, keep: bool = False) -> Measured:
+    """Return squared norms of left right, and the product if it is wanted.
 
     Parameters
     ----------
-    capture : Capture
-        Says which parameters are trained.
     left : torch.Tensor
-        Output gradients, shape (n, groups, outputs, positions).
+        Output gradients, shape (n, ..., outputs, positions).
     right : torch.Tensor
-        Inputs, shape (n, groups, positions, fan-in).
+        Inputs, shape (n, ..., positions, fan-in).
     keep : bool
         Compute the product even where a ghost norm is cheaper, and return it.
     """
-    total, product = left.new_zeros(len(left)), None
-    if capture.trains_weight:
-        (outputs, positions), fan_in = left.shape[2:], right.shape[3]
-        if not keep and positions * (outputs + fan_in) < outputs * fan_in:
-            grams = left.transpose(2, 3) @ left, right @ right.transpose(2, 3)
-            total = (grams[0] * grams[1]).sum((1, 2, 3))
-            traces = [gram.diagonal(dim1=2, dim2=3).sum((1, 2)) for gram in grams]
-            uncancelled = traces[0] * traces[1]
-        else:
-            product = left @ right
-            total = _squares(product)
-            uncancelled = _squares(left) * _squares(right)
-        total = torch.maximum(total, CANCELLED * uncancelled)
-    if capture.trains_bias:
-        uncancelled = _squares(left) * left.shape[3]
-        total = total + torch.maximum(_squares(left.sum(3)), CANCELLED * uncancelled)
-    return total, product if keep else None
+    (outputs, positions), fan_in = left.shape[-2:], right.shape[-1]
+    if not keep and _ghost_is_cheaper(outputs, positions, fan_in):
+        theirs, seen = left.transpose(-2, -1) @ left, right @ right.transpose(-2, -1)
+        traces = seen.diagonal(dim1=-2, dim2=-1).flatten(1).sum(1)
+        return (theirs * seen).flatten(1).sum(1), traces, None
+    product = left @ right
+    return _squares(product), _squares(right), product if keep else None
+
+
+def _ghost_is_cheaper(outputs: int, positions: int, fan_in: int) -> bool:
+    """Compare the multiplications of both Gram matrices with those of the product."""
+    return positions * (outputs + fan_in) < outputs * fan_in
 
 
 def _padded(layer: nn.Conv2d, inputs: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...]]:

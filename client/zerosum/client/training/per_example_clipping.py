@@ -9,8 +9,9 @@ Conv2d layers. A gradient an example under ``vmap``, for any other. A backward p
 """
 
 import logging
+import math
 from collections.abc import Iterable, Iterator
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from zerosum.client.training.flat_parameters import FlatModel
 from zerosum.client.training.ghost_norms import (
     LAYERS,
     Capture,
+    KeptProducts,
     MeasuredLayer,
     measure,
     write_weighted_sum,
@@ -29,6 +31,7 @@ from zerosum.client.training.ghost_norms import (
 from zerosum.client.training.independent_examples import (
     Call,
     NotLayerwise,
+    Stages,
     known_loss,
     known_stages,
     run,
@@ -110,9 +113,11 @@ class ClippedGradients:
         if hooked is not None:
             log.info("per-example gradients by a loop: %s has a gradient hook", hooked)
         layers = _layers(flat.model) if layerwise and hooked is None else None
-        self._stages = known_stages(flat.model) if layers else None
+        known = known_stages(flat.model) if layers else None
+        self._stages = Stages.of(known, layers) if known and layers else None
         self._layers = layers or set()
         self._lone = LoneLayers(flat.model, layers, losses) if layers else None
+        self._kept = KeptProducts()
         self._vectorises = hooked is None
         self._loss_vectorises = True
         self.moved: set[Moved] = set()
@@ -145,8 +150,10 @@ class ClippedGradients:
         self.not_finite = 0
         if not len(targets):
             return self._flat.gradients.zero_()
-        with coins_apart():
-            return self._sum(inputs, targets, clip)
+        if self._stages is None or self._stages.draw_coins or not self._apart:
+            with coins_apart():
+                return self._sum(inputs, targets, clip)
+        return self._sum(inputs, targets, clip)
 
     def _sum(self, inputs: Any, targets: torch.Tensor, clip: float) -> torch.Tensor:
         if self._stages is not None:
@@ -225,19 +232,19 @@ class ClippedGradients:
 
     def _in_one_pass(
         self,
-        stages: list[nn.Module],
+        stages: Stages,
         state: Snapshot | None,
         inputs: Any,
         targets: torch.Tensor,
         clip: float,
     ) -> torch.Tensor:
         self.way = "one pass"
-        outputs, seen = run(stages, self._layers, inputs)
+        outputs, calls = run(stages, inputs)
         if state is None:
             losses = self._losses(outputs, targets)
         else:
             losses = self._lone_losses(state, outputs, targets)
-        return self._weighted(_backward(losses, seen), clip)
+        return self._weighted(_captures(losses, outputs, calls, self._layers), clip)
 
     def _lone_losses(
         self, state: Snapshot, outputs: torch.Tensor, targets: torch.Tensor
@@ -261,16 +268,16 @@ class ClippedGradients:
     def _weighted(self, captures: list[Capture], clip: float) -> torch.Tensor:
         if not captures:
             return self._flat.gradients.zero_()
-        measured = [measure(capture) for capture in captures]
+        measured = _measured(captures, self._kept)
         norms = _norms(measured)
-        if not bool(norms.isfinite().all()):
+        if not math.isfinite(float(norms.sum())):
             # NaN, infinity, or squares that overflow float32: rare, so it may be slow.
             wide = [capture.double() for capture in captures]
-            usable = _norms([measure(capture) for capture in wide]).isfinite()
+            usable = _norms(_measured(wide, self._kept)).isfinite()
             self.not_finite += int((~usable).sum())
-            measured = [measure(capture.where(usable)) for capture in wide]
+            measured = _measured([capture.where(usable) for capture in wide], self._kept)
             norms = _norms(measured)
-        factors = (clip / norms).clamp(max=1.0)
+        factors = (clip / norms).clamp_(max=1.0)
         if len(measured) < len(self._layers):  # a layer that no loss depends on
             self._flat.gradients.zero_()
         for layer in measured:
@@ -372,19 +379,31 @@ def _layers(model: nn.Module) -> set[nn.Module] | None:
     return layers if same else None
 
 
-def _backward(losses: torch.Tensor, seen: dict[nn.Module, Call]) -> list[Capture]:
+def _captures(
+    losses: torch.Tensor, outputs: torch.Tensor, calls: list[Call], layers: set[nn.Module]
+) -> list[Capture]:
     """Go back once, to the outputs of the layers and no further."""
-    gradients: tuple[torch.Tensor | None, ...] = torch.autograd.grad(
-        losses.sum(), [call.edge for call in seen.values()], allow_unused=True
-    )
-    captures = []
-    for (layer, call), gradient in zip(seen.items(), gradients, strict=True):
-        if gradient is not None:  # None: the losses do not depend on it
+    ones = torch.ones_like(losses)
+    gradient: torch.Tensor | None
+    (gradient,) = torch.autograd.grad(losses, [outputs], ones, allow_unused=True)
+    captures: list[Capture] = []
+    for place in reversed(range(len(calls))):
+        if gradient is None:  # the losses do not depend on it
+            break
+        call = calls[place]
+        if call.stage in layers:
             call.check_unchanged()
-            captures.append(Capture(layer, call.inputs, gradient))
+            captures.append(Capture(call.stage, call.inputs.detach(), gradient))
+        gradient = call.back(gradient) if place else None
     return captures
+
+
+def _measured(captures: list[Capture], kept: KeptProducts) -> list[MeasuredLayer]:
+    """Measure layers, keeping what the sum can use again as far as there is room."""
+    kept.clear()
+    return [measure(capture, kept) for capture in captures]
 
 
 def _norms(measured: list[MeasuredLayer]) -> torch.Tensor:
     """Return the norm of each example's whole gradient, shape (n,)."""
-    return torch.stack([layer.squares for layer in measured]).sum(0).sqrt()
+    return reduce(torch.add, [layer.squares for layer in measured]).sqrt()

@@ -165,21 +165,31 @@ def _finite(seconds: float) -> float:
 def dpsgd(
     batch: Annotated[int, typer.Option(help="Examples in a step.", min=1)] = 100,
     seconds: Annotated[
-        float, typer.Option(help="Time for each row, at least.", min=0, callback=_finite)
+        float, typer.Option(help="CPU seconds for each row, at least.", min=0, callback=_finite)
     ] = 3.0,
+    peers: Annotated[
+        Path | None,
+        typer.Option(help="Folder that pip install --target put Opacus in, if not installed here."),
+    ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
 ) -> None:
     """Measure per-example clipping beside the plain step, and Opacus where it is installed."""
     with user_errors(BenchError):
-        result = measure("dpsgd", {"batch": batch, "seconds": seconds})
+        if peers is not None and not peers.is_dir():
+            raise BenchError(f"--peers {peers}: it is a folder that pip install --target filled")
+        extra = None if peers is None else str(peers)
+        result = measure("dpsgd", {"batch": batch, "seconds": seconds, "peers": extra})
     _write(json_file, result)
-    table = _table(f"One step at batch {batch}, one core", "model", "method", "ms", "of plain")
+    table = _table(
+        f"One step at batch {batch}, one core: CPU time, medians of turns",
+        "model", "method", "ms", "of plain", "of ours",
+    )  # fmt: skip
     for row in result["rows"]:
-        table.add_row(
-            row["model"], row["method"], f"{row['ms']:,.2f}", f"{row['ratio_to_plain']:.2f}"
-        )
+        ratios = (f"{row[key]:.2f}" for key in ("ratio_to_plain", "ratio_to_ours"))
+        table.add_row(row["model"], row["method"], f"{row['ms']:,.2f}", *ratios)
     console = Console()
     console.print(table)
+    console.print("plain: forward, backward and torch.optim.SGD in float32, nothing clipped")
     for name, reason in result["missing"].items():
         console.print(f"{name} is left out: {reason}", highlight=False, soft_wrap=True)
 

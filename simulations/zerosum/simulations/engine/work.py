@@ -1,6 +1,7 @@
 """One private sum as workers see it, and what computes a client's vector for it."""
 
 import logging
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -21,9 +22,8 @@ log = logging.getLogger("zerosum.client")
 Vector = NDArray[np.int64]
 Signed = NDArray[np.signedinteger[Any]]
 
-CHUNKS_A_WORKER = 4
-"""Parts of a cohort for each worker. With one part each, the cohort would wait for the worker that
-got the largest clients; with many, for messages."""
+SMALLEST_SHARE = 1 / 16
+"""Part of a worker's share below which it is not split: a message costs the parent about 0.4 ms."""
 
 LARGEST_CHUNK = 64
 """Clients of one part, at most: a worker that dies has its whole part computed once more."""
@@ -215,8 +215,10 @@ class Serial:
 def chunked(clients: Sequence[int], workers: int) -> list[tuple[int, ...]]:
     """Split a cohort into the parts that workers are given.
 
-    Clients differ in size, so that each worker is given several parts, one when it is done with the
-    one before. A part is large enough for its message to cost nothing beside the training.
+    Clients differ in size, and workers in speed, so that each worker is given several parts, one
+    when it is done with the one before. Each time half of what is left is dealt out in equal parts
+    ("factoring": Hummel, Schonberg and Flynn 1992): large ones first, which take few messages, and
+    small ones last, for which the cohort waits little.
 
     Parameters
     ----------
@@ -230,9 +232,19 @@ def chunked(clients: Sequence[int], workers: int) -> list[tuple[int, ...]]:
     list of tuple of int
         The parts, in order.
     """
-    size = -(-len(clients) // (CHUNKS_A_WORKER * max(1, workers))) or 1
-    size = min(size, LARGEST_CHUNK)
-    return [tuple(clients[i : i + size]) for i in range(0, len(clients), size)]
+    workers = max(1, workers)
+    least = max(1, math.ceil(SMALLEST_SHARE * len(clients) / workers))
+    parts: list[tuple[int, ...]] = []
+    start = 0
+    while left := len(clients) - start:
+        dealt = left if left <= 2 * least * workers else -(-left // 2)
+        size, more = divmod(min(dealt, LARGEST_CHUNK * workers), workers)
+        for worker in range(workers):
+            end = start + size + (worker < more)
+            if end > start:
+                parts.append(tuple(clients[start:end]))
+            start = end
+    return parts
 
 
 def summed(work: Work, parts: Iterable[tuple[list[int], Vector]]) -> tuple[list[int], Vector]:
