@@ -231,3 +231,18 @@ def test_the_dual_form_is_bounded_in_memory(monkeypatch: pytest.MonkeyPatch) -> 
     assert not layer(9000, 2).pays(4100, 20, 10**6)
     monkeypatch.setattr(fast_dual, "LARGEST_BYTES", 4 * 100 * 199)
     assert not layer(784, 200).pays(100, 20, 25)
+
+
+@pytest.mark.parametrize("dual", [False, True])
+def test_memory_of_smaller_clients_is_let_go(dual: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DualLayer, "pays", lambda self, count, size, steps: dual)
+    trainer = FastTrainer(Task(mlp), SPECS["epochs"])
+    start = initial_vector(trainer.task, 0)
+    for count in range(1, 40):
+        trainer.train(start, images(count), SEED)
+    kept = trainer._dual_programs if dual else trainer._held
+    rows = {one.rows.untyped_storage().data_ptr() for one in kept.values() if one is not None}
+    assert len(rows) == 1
+    for count in (5, 3, 5):  # these fit
+        trainer.train(start, images(count), SEED)
+    assert len(kept) == 3

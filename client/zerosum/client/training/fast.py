@@ -222,10 +222,13 @@ class FastTrainer(LocalTrainer):
                 _shuffle(records, order, held.rows, held.classes)
             self._step_on(*held.batches[turn], anchor, step == 0)
 
-    def _bind_held(self, shape: tuple[int, ...]) -> "_Held":
+    def _bind_held(self, shape: tuple[int, ...]) -> _Held:
+        grown = self._arena.grown
         # Always from our own memory: how others' is aligned must not change a bit.
         rows = self._arena.take("inputs", shape)
         classes = self._arena.take("targets", shape[:1], torch.int64)
+        if self._arena.grown > grown:
+            self._forget()
         size = batch_size(shape[0], self.spec)
         parts = zip(torch.split(rows, size), torch.split(classes, size), strict=True)
         batches = tuple((self._program(tuple(one.shape)), one, other) for one, other in parts)
