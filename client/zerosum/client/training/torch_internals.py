@@ -19,6 +19,7 @@ parameters                             one, per-example gradients by a loop
 ``_flat_weights`` and its references   lists that torch makes anew are put back too
 ``_SpectralNorm``, ``SpectralNorm``    vectors of spectral norms start as ``model()`` leaves them
 ``_foreach_*``                         the benchmark's plain loop does not run
+``torch.ops.mkldnn._linear_pointwise`` large products by ``torch.mm``
 =====================================  ==========================================================
 
 Base classes and a convolution's padding are derived from public names, to which no release can do
@@ -91,6 +92,36 @@ def kernels() -> Kernels:
         )
     except AttributeError as error:
         raise MissingMember(f"torch {torch.__version__} lacks a kernel: {error}") from None
+
+
+@cache
+def _onednn_linear() -> Callable[..., torch.Tensor] | None:
+    """Return oneDNN's product with a transpose, if this build has it and it is what it was."""
+    try:
+        linear: Callable[..., torch.Tensor] = torch.ops.mkldnn._linear_pointwise.default
+        left, right = torch.arange(6.0).view(3, 2).t(), torch.arange(12.0).view(3, 4).t() - 5
+        # Of small integers, so that it is exact in any order and at any precision.
+        same = torch.equal(linear(left, right, None, "none", [], ""), torch.mm(left, right.t()))
+    except (AttributeError, RuntimeError):
+        return None
+    return linear if same else None
+
+
+def onednn_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor | None:
+    """Multiply a matrix by the transpose of another, by oneDNN.
+
+    Parameters
+    ----------
+    left, right : torch.Tensor
+        float32 or bfloat16, shapes (m, k) and (n, k), strided in any way.
+
+    Returns
+    -------
+    torch.Tensor or None
+        Shape (m, n), dtype of the arguments; None where this torch has no such operator.
+    """
+    linear = _onednn_linear()
+    return None if linear is None else linear(left, right, None, "none", [], "")
 
 
 def foreach_copy_(tensors: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
