@@ -5,7 +5,7 @@ cache. What is computed is what :class:`LocalTrainer` computes, to rounding.
 """
 
 import logging
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -17,11 +17,18 @@ from zerosum.client.task import Task, error_line
 from zerosum.client.training.batches import batch_size, batches, schedule
 from zerosum.client.training.evaluation import per_example_losses
 from zerosum.client.training.examples import Examples, SubsetExamples, TensorExamples, as_examples
-from zerosum.client.training.fast_layers import Arena, Flatten, UnsupportedLayer, Update
-from zerosum.client.training.fast_model import Program, close, cross_entropy, read_layers
+from zerosum.client.training.fast_layers import Arena, Flatten, Layer, UnsupportedLayer, Update
+from zerosum.client.training.fast_model import (
+    Program,
+    close,
+    cross_entropy,
+    in_bf16,
+    read_layers,
+)
 from zerosum.client.training.flat_parameters import trainable
 from zerosum.client.training.initial_model import draw_weights
 from zerosum.client.training.local import LocalTrainer
+from zerosum.client.training.precision import missing_bf16, refuse_bf16
 from zerosum.client.training.torch_internals import MissingMember, kernels
 from zerosum.client.training.torch_seed import seeded, seeded_anew
 from zerosum.secagg.randomness import derive_seed
@@ -45,6 +52,9 @@ _PROGRAMS = 64
 # lie far from both, so that no model falls on either side by chance.
 _AGREEMENT = {torch.float32: 1e-3, torch.float64: 1e-9}
 """Relative error of a gradient, or of losses, at which the rules are those of the model."""
+
+_BF16_AGREEMENT = 0.2
+"""The same of a gradient through layers in bfloat16, whose rules hold in float32 already."""
 
 
 class FastTrainer(LocalTrainer):
@@ -83,7 +93,9 @@ class FastTrainer(LocalTrainer):
         self._programs: dict[tuple[int, ...], Program] = {}
         self._agreed: dict[tuple[int, ...], bool] = {}
         self._told: set[str] = set()
+        self._why = ""
         self._layers = None
+        self._claims: list[tuple[Sequence[Layer], float]] = []
         try:
             if self.device.type != "cpu" or dtype not in _AGREEMENT:
                 raise UnsupportedLayer(f"{dtype} on {self.device}")
@@ -91,9 +103,14 @@ class FastTrainer(LocalTrainer):
             layers, self._classes = read_layers(self._flat, self._update)
             if not cross_entropy(task, self._classes, dtype, _AGREEMENT[dtype]):
                 raise UnsupportedLayer("the loss is not cross-entropy")
+            self._claims.append((layers, _AGREEMENT[dtype]))
+            if spec.precision == "bf16":
+                layers = in_bf16(layers)
+                self._claims.append((layers, _BF16_AGREEMENT))
             self._layers = layers
             self._flattens = isinstance(layers[0], Flatten)
         except (UnsupportedLayer, MissingMember) as reason:
+            self._why = str(reason).partition("(\n")[0]  # a model's text may have many lines
             self._tell(reason)
 
     @property
@@ -117,7 +134,13 @@ class FastTrainer(LocalTrainer):
         -------
         numpy.ndarray
             The change, shape (d,), as :meth:`LocalTrainer.train` returns it.
+
+        Raises
+        ------
+        TaskError
+            If bfloat16 is asked for and cannot be had: nothing is trained in float32 instead.
         """
+        refuse_bf16(self.spec, missing_bf16(self.device.type) or self._why or None)
         if self._layers is not None and start.shape == (self.public + self.layout.length,):
             examples = as_examples(dataset, self.dtype, self.device)
             number = int.from_bytes(seed, "little") if isinstance(seed, bytes) else seed
@@ -125,8 +148,34 @@ class FastTrainer(LocalTrainer):
                 with torch.no_grad():
                     return self._train(start, examples, number)
             except UnsupportedLayer as reason:
+                refuse_bf16(self.spec, str(reason))
                 self._tell(reason)
         return super().train(start, dataset, seed)
+
+    def trial_step(self, vector: np.ndarray, dataset: "Dataset") -> bool:
+        """Take the first step, as :meth:`LocalTrainer.trial_step` does, and check the precision.
+
+        Returns
+        -------
+        bool
+            False where there are no records.
+
+        Raises
+        ------
+        TaskError
+            As there, and if bfloat16 is asked for and these records cannot be trained in it.
+        """
+        if not super().trial_step(vector, dataset):
+            return False
+        if self.spec.precision == "bf16":
+            refuse_bf16(self.spec, self._why or None)
+            examples = as_examples(dataset, self.dtype, self.device)
+            try:
+                with torch.no_grad(), closing(self._batches(examples, 0)) as source:
+                    self._program(next(source)[1][0])
+            except UnsupportedLayer as reason:
+                refuse_bf16(self.spec, str(reason))
+        return True
 
     def _train(self, start: np.ndarray, examples: Examples, seed: int) -> np.ndarray:
         weights = self._flat.weights.numpy()
@@ -195,18 +244,16 @@ class FastTrainer(LocalTrainer):
                 raise UnsupportedLayer(
                     f"hand-derived gradients differ for inputs of shape {shape[1:]}"
                 )
-            program = self._bind(shape)
+            program = self._bind(shape, self._layers or ())
             if len(self._programs) >= _PROGRAMS:
                 self._programs.clear()
             self._programs[shape] = program
         return program
 
-    def _bind(self, shape: tuple[int, ...]) -> Program:
-        if self._layers is None:
-            raise UnsupportedLayer("no layers")
+    def _bind(self, shape: tuple[int, ...], layers: Sequence[Layer]) -> Program:
         grown = self._arena.grown
         try:
-            program = Program(self._layers, shape, self._arena)
+            program = Program(layers, shape, self._arena)
         except RuntimeError as error:  # torch's, of a shape that a layer does not take
             raise UnsupportedLayer(str(error)) from error
         if self._arena.grown > grown:
@@ -218,7 +265,7 @@ class FastTrainer(LocalTrainer):
         before = self._flat.weights.clone(), self._update.rate
         directions = None if self._projection is None else self._projection[1].detach().clone()
         try:
-            return self._probe(shape)
+            return all(self._probe(shape, layers, most) for layers, most in self._claims)
         except Exception as error:  # what the model raises, the general path will on real data
             raise UnsupportedLayer(str(error)) from error
         finally:
@@ -227,12 +274,12 @@ class FastTrainer(LocalTrainer):
             if self._projection is not None and directions is not None:
                 self._projection[1].copy_(directions)
 
-    def _probe(self, shape: tuple[int, ...]) -> bool:
+    def _probe(self, shape: tuple[int, ...], layers: Sequence[Layer], most: float) -> bool:
         generator = torch.Generator().manual_seed(0)
         inputs = torch.randn((_PROBED, *shape), generator=generator, dtype=self.dtype)
         targets = torch.randint(self._classes, (_PROBED,), generator=generator)
         draw_weights(self.model.parameters(), generator)  # directions too
-        program = self._bind((_PROBED, *shape))
+        program = self._bind((_PROBED, *shape), layers)
         self.model.train()
         with seeded(0), torch.enable_grad():
             losses = per_example_losses(self.task, self.model(inputs), targets)
@@ -248,7 +295,7 @@ class FastTrainer(LocalTrainer):
         if self._update.rate is not None:
             gradient = before - self._flat.weights
         distance = torch.linalg.vector_norm(gradient - expected)
-        return bool(distance <= _AGREEMENT[self.dtype] * torch.linalg.vector_norm(expected))
+        return bool(distance <= most * torch.linalg.vector_norm(expected))
 
     def _check(self, outputs: torch.Tensor, losses: torch.Tensor, targets: torch.Tensor) -> None:
         """Raise unless the task's losses of a batch are what the rules are derived from."""
