@@ -23,6 +23,7 @@ COMMON = (
     "task=mnist",
     "data.clients=300",
     "data.pool=1",
+    "engine=serial",
     "encoding.range=1.0",
     "privacy.model=none",
     "privacy.clip=none",
@@ -35,14 +36,14 @@ COMMON = (
 )
 
 CASES = {
-    "mlp, 1 epoch": ("model.name=mlp", "model.hidden=[200]", "training.epochs=1", "rounds=200"),
-    "mlp, 5 epochs": ("model.name=mlp", "model.hidden=[200]", "training.epochs=5", "rounds=60"),
-    "cnn, 1 epoch": ("model.name=cnn", "training.epochs=1", "rounds=80"),
+    "mlp, 1 epoch": ("model.name=mlp", "model.hidden=[200]", "training.epochs=1", "rounds=100"),
+    "mlp, 5 epochs": ("model.name=mlp", "model.hidden=[200]", "training.epochs=5", "rounds=40"),
+    "cnn, 1 epoch": ("model.name=cnn", "training.epochs=1", "rounds=20"),
     "mlp, clipped and noised": (
         "model.name=mlp",
         "model.hidden=[200]",
         "training.epochs=1",
-        "rounds=200",
+        "rounds=100",
         "privacy.model=distributed",
         "privacy.clip=1.0",
         "privacy.noise_multiplier=0.02",

@@ -14,6 +14,7 @@ from zerosum.client.spec import PrivacySpec, TrainSpec
 from zerosum.client.task import TaskError
 from zerosum.client.training import precision, torch_internals
 from zerosum.client.training.batched import BatchedTrainer
+from zerosum.client.training.deferred_linear import DeferredLinear, deferred
 from zerosum.client.training.dpsgd import ExampleTrainer
 from zerosum.client.training.fast import FastTrainer, choose_trainer
 from zerosum.client.training.initial_model import initial_vector
@@ -26,6 +27,7 @@ native = pytest.mark.skipif(
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 SEED = 7
+DEFERRED_BEGIN = DeferredLinear.begin
 STEP: dict[str, Any] = {"epochs": 1, "batch_size": None, "lr": 1.0}
 LONG: dict[str, Any] = {"epochs": 2, "batch_size": 4, "lr": 0.1}
 
@@ -53,7 +55,6 @@ def cnn(channels: int = 1) -> nn.Module:
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "mlp": mlp,
     "mlp without bias": lambda: mlp(bias=False),
-    "wide": lambda: nn.Sequential(nn.Flatten(), nn.Linear(120, 900), nn.ReLU(), nn.Linear(900, 5)),
     "cnn": cnn,
     "strides": lambda: ends(
         36, nn.Conv2d(1, 4, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(4, 6, 3, (1, 2), 0)
@@ -138,8 +139,50 @@ def test_small_steps_are_not_lost_in_bfloat16_weights() -> None:
     assert distance(lost, wanted) > 0.1
 
 
+def wide() -> nn.Module:
+    """Return a model whose first weights are left alone while a few records train."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(120, 900), nn.ReLU(), nn.Linear(900, CLASSES))
+
+
 @native
-@pytest.mark.parametrize("model", [mlp, cnn])
+@pytest.mark.parametrize("count", [1, 11, 40])
+def test_deferred_steps_are_as_near_to_float64_as_others(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, records = Task(wide), data(count)
+    start = initial_vector(task, 0)
+    exact = LocalTrainer(task, TrainSpec(**LONG), dtype=torch.float64)
+    wanted = exact.train(start.astype(np.float64), (records[0].double(), records[1]), SEED)
+    late = FastTrainer(task, spec()).train(start, records, SEED)
+    monkeypatch.setattr(DeferredLinear, "begin", lambda self, records: None)
+    plain = FastTrainer(task, spec()).train(start, records, SEED)
+    assert not np.array_equal(late, plain), "the two forms are not one"
+    assert distance(plain, wanted) < MOST
+    assert distance(late, wanted) < MOST
+    monkeypatch.setattr(DeferredLinear, "begin", DEFERRED_BEGIN)
+    monkeypatch.setattr(DeferredLinear, "end", lambda self: None)
+    unmoved = FastTrainer(task, spec())
+    monkeypatch.setattr(unmoved, "_agrees", lambda shape: True)
+    assert distance(unmoved.train(start, records, SEED), wanted) > MOST, "the control"
+
+
+@native
+def test_many_records_are_not_deferred() -> None:
+    """Their thin products would take more than the weights: 2 * 100 * (120 + 900) > 120 * 900."""
+    task = Task(wide)
+    trainer = FastTrainer(task, spec())
+    (layer,) = deferred(trainer._layers or ())
+    for count, wanted in ((50, True), (60, False)):
+        layer.begin(2 * count)
+        assert layer.rows.active == wanted
+    slow = FastTrainer(task, spec(momentum=0.5))
+    (layer,) = deferred(slow._layers or ())
+    layer.begin(10)
+    assert not layer.rows.active, "under momentum a step is no sum of gradients alone"
+
+
+@native
+@pytest.mark.parametrize("model", [mlp, cnn, wide])
 def test_clients_seen_before_change_no_bit(model: Callable[[], nn.Module]) -> None:
     task, used = Task(model), FastTrainer(Task(model), spec())
     start = initial_vector(task, 0)

@@ -64,6 +64,21 @@ def batch_size(count: int, spec: TrainSpec) -> int:
     return min(spec.batch_size or count, count)
 
 
+def trained_records(count: int, spec: TrainSpec) -> int:
+    """Return how many records all steps of a client take together, at most.
+
+    Parameters
+    ----------
+    count : int
+        The client's examples.
+    spec : TrainSpec
+        Epochs or steps, and the batch size.
+    """
+    if spec.steps is not None:
+        return spec.steps * batch_size(count, spec)
+    return count * (spec.epochs or 0)
+
+
 def batches(
     examples: Examples, spec: TrainSpec, seed: int
 ) -> Iterator[tuple[bool, tuple[Any, torch.Tensor]]]:

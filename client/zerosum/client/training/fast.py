@@ -14,7 +14,8 @@ import torch
 
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task, error_line
-from zerosum.client.training.batches import batch_size, batches, schedule
+from zerosum.client.training.batches import batch_size, batches, schedule, trained_records
+from zerosum.client.training.deferred_linear import deferred, deferring, set_aside
 from zerosum.client.training.evaluation import per_example_losses
 from zerosum.client.training.examples import Examples, SubsetExamples, TensorExamples, as_examples
 from zerosum.client.training.fast_layers import Arena, Flatten, Layer, UnsupportedLayer, Update
@@ -107,7 +108,7 @@ class FastTrainer(LocalTrainer):
                 raise UnsupportedLayer("the loss is not cross-entropy")
             self._claims.append((layers, _PROBED, _AGREEMENT[dtype]))
             if spec.precision == "bf16":
-                layers = in_bf16(layers)
+                layers = deferring(in_bf16(layers))
                 self._claims.append((layers, _BF16_PROBED, _BF16_AGREEMENT))
             self._layers = layers
             self._flattens = isinstance(layers[0], Flatten)
@@ -195,6 +196,9 @@ class FastTrainer(LocalTrainer):
         # Without a fused update, the proximal term wants it as a tensor.
         fused = self._update.rate is not None
         anchor = self._flat.weights if fused else torch.tensor(origin)
+        patient = deferred(self._layers or ())
+        for layer in patient:
+            layer.begin(trained_records(len(examples), self.spec))
         with closing(self._batches(examples, seed)) as source:
             for first, (inputs, targets) in source:
                 program = self._program(inputs)
@@ -204,6 +208,8 @@ class FastTrainer(LocalTrainer):
                 program.descend(targets)
                 if not fused:
                     self._descend(anchor, first)
+        for layer in patient:
+            layer.end()
         delta: np.ndarray = weights - origin
         return delta
 
@@ -274,7 +280,8 @@ class FastTrainer(LocalTrainer):
         before = self._flat.weights.clone(), self._update.rate
         directions = None if self._projection is None else self._projection[1].detach().clone()
         try:
-            return all(self._probe(shape, *claim) for claim in self._claims)
+            with set_aside(self._layers or ()):
+                return all(self._probe(shape, *claim) for claim in self._claims)
         except Exception as error:  # what the model raises, the general path will on real data
             raise UnsupportedLayer(str(error)) from error
         finally:
@@ -300,8 +307,13 @@ class FastTrainer(LocalTrainer):
         before = self._flat.weights.clone()
         if self._update.rate is not None:
             self._update.rate = 1.0
+        patient = deferred(layers)
+        for layer in patient:
+            layer.begin(count)
         program.outputs(inputs)
         program.descend(targets)
+        for layer in patient:
+            layer.end()
         gradient = self._flat.gradients
         if self._update.rate is not None:
             gradient = before - self._flat.weights

@@ -98,6 +98,11 @@ class Parameter:
         self._row = gradient.view(1, value.numel())
         self._update = update
 
+    @property
+    def rate(self) -> float | None:
+        """Learning rate of the steps; None where gradients are written."""
+        return self._update.rate
+
     def product(self, left: torch.Tensor, right: torch.Tensor) -> None:
         """Take ``left @ right`` as the gradient of the parameter, seen as a matrix.
 
