@@ -117,7 +117,7 @@ def test_the_control_of_three_bits_lies_outside_the_bound() -> None:
 
 @native
 @pytest.mark.parametrize("options", [{"momentum": 0.9, "weight_decay": 0.01}, {"proximal": 0.5}])
-def test_other_options_work_on_float32_weights(options: dict[str, float]) -> None:
+def test_other_options_work_on_float32_weights(options: dict[str, Any]) -> None:
     task, records = Task(cnn), data(12)
     start = initial_vector(task, 0)
     found = FastTrainer(task, spec(**options)).train(start, records, SEED)

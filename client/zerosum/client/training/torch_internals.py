@@ -180,7 +180,8 @@ def has_native_bf16() -> bool:
     Without such instructions torch still multiplies bfloat16, slower than float32. Processors
     other than x86 count as having none: nothing here was measured on them.
     """
-    if not torch.backends.mkldnn.is_available():
+    onednn: Any = torch.backends.mkldnn
+    if not onednn.is_available():
         return False
     probes = [getattr(torch.cpu, name, None) for name in _BF16_PROBES]
     if all(callable(probe) for probe in probes):
@@ -193,8 +194,9 @@ def mkl_is_narrow() -> bool:
 
     MKL asks who made the processor: on AMD's it multiplies by AVX2, also where there is AVX-512.
     """
+    mkl: Any = torch.backends.mkl
     wide = torch.backends.cpu.get_cpu_capability() == "AVX512"
-    return wide and torch.backends.mkl.is_available() and "AuthenticAMD" in _processor_words()
+    return wide and mkl.is_available() and "AuthenticAMD" in _processor_words()
 
 
 @cache
