@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from zerosum.client.spec import PrivacySpec, TrainSpec
 from zerosum.client.task import TaskError
-from zerosum.client.training import precision, torch_internals
+from zerosum.client.training import fast, fast_dual, precision, torch_internals
 from zerosum.client.training.batched import BatchedTrainer
 from zerosum.client.training.deferred_linear import DeferredLinear, deferred
 from zerosum.client.training.dpsgd import ExampleTrainer
@@ -189,8 +190,41 @@ def test_many_records_are_not_deferred() -> None:
     assert not layer.rows.active, "under momentum a step is no sum of gradients alone"
 
 
+def dual(*hidden: int) -> nn.Module:
+    """Return a model whose first layer is trained in its dual form."""
+    widths = [120, *hidden]
+    layers = [
+        part
+        for inputs, outputs in pairwise(widths)
+        for part in (nn.Linear(inputs, outputs), nn.ReLU())
+    ]
+    return nn.Sequential(nn.Flatten(), *layers, nn.Linear(widths[-1], CLASSES))
+
+
 @native
-@pytest.mark.parametrize("model", [mlp, cnn, wide])
+@pytest.mark.parametrize("hidden", [(64,), (64, 32)])
+def test_dual_form_of_the_first_layer_is_rounded_too(
+    hidden: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, records, long = Task(partial(dual, *hidden)), data(40), {**LONG, "epochs": 8}
+    start = initial_vector(task, 0)
+    exact = LocalTrainer(task, TrainSpec(**long), dtype=torch.float64)
+    wanted = exact.train(start.astype(np.float64), (records[0].double(), records[1]), SEED)
+    trainer = FastTrainer(task, spec(long))
+    found = trainer.train(start, records, SEED)
+    assert list(filter(None, trainer._dual_programs.values())), "it takes the dual form"
+    assert 1e-4 < distance(found, wanted) < 0.1
+    monkeypatch.setattr(fast, "ROUNDED", fast_dual.FULL_PRECISION)
+    full = FastTrainer(task, spec(long)).train(start, records, SEED)
+    assert not np.array_equal(full, found)
+    halved = fast_dual.LargeProduct(lambda a, b: fast_dual.rounded_product(a, b) / 2, 0.4)
+    monkeypatch.setattr(fast, "ROUNDED", halved)
+    wrong = FastTrainer(task, spec(long)).train(start, records, SEED)
+    assert distance(wrong, wanted) > 0.1, "the control: half of each product"
+
+
+@native
+@pytest.mark.parametrize("model", [mlp, cnn, wide, partial(dual, 64)])
 def test_clients_seen_before_change_no_bit(model: Callable[[], nn.Module]) -> None:
     task, used = Task(model), FastTrainer(Task(model), spec())
     start = initial_vector(task, 0)

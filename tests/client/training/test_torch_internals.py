@@ -19,7 +19,12 @@ from torch import Tensor, nn
 
 import zerosum
 from zerosum.client.spec import TrainSpec
-from zerosum.client.training import independent_examples, products, torch_internals
+from zerosum.client.training import (
+    fast_dual,
+    independent_examples,
+    products,
+    torch_internals,
+)
 from zerosum.client.training.batched import BatchedTrainer
 from zerosum.client.training.fast import choose_trainer
 from zerosum.client.training.flat_parameters import flatten
@@ -105,6 +110,22 @@ def test_kernels_of_the_loss_are_cross_entropy() -> None:
     kernels.nll_loss_backward(mean, logs, targets, None, 0, -100, total, grad_input=by_logs)
     (gradient,) = torch.autograd.grad(wanted.mean(), outputs)
     assert torch.allclose(kernels.log_softmax_backward(by_logs, logs, 1, logs.dtype), gradient)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_onednn_multiplies_by_a_transpose(turned: bool) -> None:
+    generator = torch.Generator().manual_seed(4)
+    left, right = (torch.randn((37, n), generator=generator).t() for n in (20, 30))
+    if not turned:
+        left, right = left.contiguous(), right.contiguous()
+    before = left.clone()
+    found = torch_internals.onednn_product(left, right)
+    assert found is not None
+    assert found.shape == (20, 30)
+    assert found.is_contiguous()
+    assert torch.equal(left, before)
+    wanted = left.double() @ right.double().t()
+    torch.testing.assert_close(found.double(), wanted, rtol=0, atol=2e-5)
 
 
 def test_foreach_adds_copies_and_divides_each_tensor() -> None:
@@ -271,6 +292,25 @@ def test_width_of_products_follows_from_the_processor(
     monkeypatch.setattr(torch_internals, "_processor_words", lambda: frozenset(words.split()))
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     assert torch_internals.mkl_is_narrow() == (narrow and torch.backends.mkl.is_available())
+
+
+@pytest.mark.parametrize("meaning", ["absent", "another"])
+def test_without_the_product_of_onednn_large_products_are_those_of_torch(
+    meaning: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plain(left: Tensor, right: Tensor, *rest: Any) -> Tensor:
+        return left + right if left.shape == right.shape else left @ right.t() + 1
+
+    default = SimpleNamespace(default=plain) if meaning == "another" else SimpleNamespace()
+    operators = SimpleNamespace(mkldnn=SimpleNamespace(_linear_pointwise=default))
+    monkeypatch.setattr(torch, "ops", operators)
+    torch_internals._onednn_linear.cache_clear()
+    try:
+        left, right = torch.randn(2, 3), torch.randn(4, 3)
+        assert torch_internals.onednn_product(left, right) is None
+        assert torch.equal(fast_dual.product(left, right), left @ right.t())
+    finally:
+        torch_internals._onednn_linear.cache_clear()
 
 
 @pytest.mark.parametrize("table", ["_FORWARD_HOOKS", "_BACKWARD_HOOKS"])

@@ -36,10 +36,9 @@ def schedule(
     """
     size = batch_size(count, spec)
     per_epoch = -(-count // size)
-    steps = spec.steps if spec.steps is not None else per_epoch * (spec.epochs or 0)
     order: torch.Tensor | None = None
     generator = numpy_generator(seed, "batch order") if per_epoch > 1 else None
-    for step in range(steps):
+    for step in range(step_count(count, spec)):
         turn = step % per_epoch
         if generator is not None and turn == 0:
             order = torch.from_numpy(generator.permutation(count))
@@ -64,19 +63,24 @@ def batch_size(count: int, spec: TrainSpec) -> int:
     return min(spec.batch_size or count, count)
 
 
-def trained_records(count: int, spec: TrainSpec) -> int:
-    """Return how many records all steps of a client take together, at most.
+def step_count(count: int, spec: TrainSpec) -> int:
+    """Return the number of steps of a client's training.
 
     Parameters
     ----------
     count : int
-        The client's examples.
+        The client's examples, at least one.
     spec : TrainSpec
         Epochs or steps, and the batch size.
+
+    Returns
+    -------
+    int
+        At least 1.
     """
     if spec.steps is not None:
-        return spec.steps * batch_size(count, spec)
-    return count * (spec.epochs or 0)
+        return spec.steps
+    return -(-count // batch_size(count, spec)) * (spec.epochs or 0)
 
 
 def batches(

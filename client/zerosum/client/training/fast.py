@@ -5,8 +5,8 @@ cache. What is computed is what :class:`LocalTrainer` computes, to rounding.
 """
 
 import logging
-from collections.abc import Generator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
@@ -14,11 +14,20 @@ import torch
 
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task, error_line
-from zerosum.client.training.batches import batch_size, batches, schedule, trained_records
+from zerosum.client.training.batches import batch_size, batches, schedule, step_count
 from zerosum.client.training.deferred_linear import deferred, deferring, set_aside
 from zerosum.client.training.evaluation import per_example_losses
 from zerosum.client.training.examples import Examples, SubsetExamples, TensorExamples, as_examples
-from zerosum.client.training.fast_layers import Arena, Flatten, Layer, UnsupportedLayer, Update
+from zerosum.client.training.fast_dual import ROUNDED, DualLayer, DualProgram
+from zerosum.client.training.fast_layers import (
+    Arena,
+    Cast,
+    Flatten,
+    Layer,
+    Linear,
+    UnsupportedLayer,
+    Update,
+)
 from zerosum.client.training.fast_model import (
     Program,
     close,
@@ -38,6 +47,9 @@ if TYPE_CHECKING:
     from zerosum.client.task import Dataset
 
 log = logging.getLogger("zerosum.client")
+
+_Records = tuple[torch.Tensor, torch.Tensor]
+"""Inputs and targets of all records of a client."""
 
 HELD_BYTES = 1 << 26
 """A client's inputs up to this size are shuffled as a whole; larger ones are gathered a batch."""
@@ -60,6 +72,15 @@ _BF16_AGREEMENT = 0.3
 moves a unit's output across zero now and then, which among few records is a tenth of a gradient."""
 
 
+@dataclass(frozen=True)
+class _Held:
+    """Memory for all records of a client of some shape, and its batches with their programs."""
+
+    rows: torch.Tensor
+    classes: torch.Tensor
+    batches: tuple[tuple[Program, torch.Tensor, torch.Tensor], ...]
+
+
 class FastTrainer(LocalTrainer):
     """Trains as :class:`LocalTrainer` does, by hand-derived rules where they are known to hold.
 
@@ -67,8 +88,9 @@ class FastTrainer(LocalTrainer):
     Identity under cross-entropy, on a CPU. Nothing is taken on trust: the loss is compared with
     cross-entropy when the trainer is made and again on the first batch of each client, the
     gradient with autograd's for every shape of inputs. Whatever differs is trained by
-    :class:`LocalTrainer`, with its bits. That choice, as all else, follows from the arguments
-    alone, never from clients seen before.
+    :class:`LocalTrainer`, with its bits. A first linear layer takes its dual form where that saves
+    arithmetic (:mod:`zerosum.client.training.fast_dual`). These choices, as all else, follow from
+    the arguments alone, never from clients seen before.
 
     Parameters
     ----------
@@ -93,12 +115,16 @@ class FastTrainer(LocalTrainer):
         super().__init__(task, spec, seed=seed, dtype=dtype, device=device)
         self._update = Update(spec.lr if self._sgd.plain else None)
         self._arena = Arena(dtype)
-        self._programs: dict[tuple[int, ...], Program] = {}
+        self._programs: dict[tuple[bool, tuple[int, ...]], Program] = {}
+        self._dual_programs: dict[tuple[int, ...], DualProgram | None] = {}
+        self._held: dict[tuple[int, ...], _Held] = {}
         self._agreed: dict[tuple[int, ...], bool] = {}
         self._told: set[str] = set()
         self._why = ""
-        self._layers = None
+        self._layers: list[Layer] | None = None
         self._claims: list[tuple[Sequence[Layer], int, float]] = []
+        self._dual: DualLayer | None = None
+        self._behind: list[Layer] = []
         try:
             if self.device.type != "cpu" or dtype not in _AGREEMENT:
                 raise UnsupportedLayer(f"{dtype} on {self.device}")
@@ -107,11 +133,11 @@ class FastTrainer(LocalTrainer):
             if not cross_entropy(task, self._classes, dtype, _AGREEMENT[dtype]):
                 raise UnsupportedLayer("the loss is not cross-entropy")
             self._claims.append((layers, _PROBED, _AGREEMENT[dtype]))
-            if spec.precision == "bf16":
-                layers = deferring(in_bf16(layers))
-                self._claims.append((layers, _BF16_PROBED, _BF16_AGREEMENT))
-            self._layers = layers
             self._flattens = isinstance(layers[0], Flatten)
+            self._find_dual(layers)
+            if spec.precision == "bf16":
+                layers = self._rounded(layers)
+            self._layers = layers
         except (UnsupportedLayer, MissingMember) as reason:
             self._why = str(reason).partition("(\n")[0]  # a model's text may have many lines
             self._tell(reason)
@@ -120,6 +146,29 @@ class FastTrainer(LocalTrainer):
     def name(self) -> str:
         """``"fast"``, or ``"general"`` where no client can be trained by hand-derived rules."""
         return "general" if self._layers is None else "fast"
+
+    def _find_dual(self, layers: list[Layer]) -> None:
+        """Find a first layer that can be trained in its dual form: under plain SGD alone."""
+        place = int(self._flattens)
+        first = layers[place]
+        if self._update.rate is None or not isinstance(first, Linear):
+            return
+        self._dual = DualLayer(first, self._update.rate)
+        self._behind = layers[place + 1 :]
+        places = self._dual.places
+        self._beyond_dual = [where for where in self.layout.slices if where not in places]
+
+    def _rounded(self, layers: list[Layer]) -> list[Layer]:
+        """Return the layers in bfloat16, and let the dual form be in it too."""
+        halves = deferring(in_bf16(layers))
+        self._claims.append((halves, _BF16_PROBED, _BF16_AGREEMENT))
+        if self._dual is not None:
+            self._dual = replace(self._dual, large=ROUNDED)
+            hidden = [layer for layer in self._behind if isinstance(layer, Linear)][:-1]
+            if hidden:
+                first = next(i for i, layer in enumerate(halves) if isinstance(layer, Linear))
+                self._behind = [Cast(torch.bfloat16), *halves[first + 1 :]]
+        return halves
 
     def train(self, start: np.ndarray, dataset: "Dataset", seed: bytes | int) -> np.ndarray:
         """Train from ``start`` on one client's data and return the change.
@@ -181,8 +230,10 @@ class FastTrainer(LocalTrainer):
             refuse_bf16(self.spec, self._why or None)
             examples = as_examples(dataset, self.dtype, self.device)
             try:
-                with torch.no_grad(), closing(self._batches(examples, 0)) as source:
-                    self._program(next(source)[1][0])
+                inputs, targets = examples.take(torch.arange(batch_size(len(examples), self.spec)))
+                _check_batch(inputs, targets, self.dtype, self._classes)
+                with torch.no_grad():
+                    self._program(tuple((inputs.flatten(1) if self._flattens else inputs).shape))
             except UnsupportedLayer as reason:
                 refuse_bf16(self.spec, str(reason))
         return True
@@ -193,24 +244,107 @@ class FastTrainer(LocalTrainer):
         if len(examples) == 0:
             return np.zeros_like(origin)
         self._place(start, origin)
+        for layer in deferred(self._layers or ()):
+            count = len(examples)
+            layer.begin(step_count(count, self.spec) * batch_size(count, self.spec))
         # Without a fused update, the proximal term wants it as a tensor.
-        fused = self._update.rate is not None
-        anchor = self._flat.weights if fused else torch.tensor(origin)
-        patient = deferred(self._layers or ())
-        for layer in patient:
-            layer.begin(trained_records(len(examples), self.spec))
-        with closing(self._batches(examples, seed)) as source:
-            for first, (inputs, targets) in source:
-                program = self._program(inputs)
-                outputs = program.outputs(inputs)
-                if first:
-                    self._check(outputs, program.losses(targets), targets)
-                program.descend(targets)
-                if not fused:
-                    self._descend(anchor, first)
-        for layer in patient:
+        anchor = self._flat.weights if self._update.rate is not None else torch.tensor(origin)
+        if not _holdable(examples):
+            with seeded_anew(derive_seed(seed, "training")):  # a data set may draw transforms
+                for first, (inputs, targets) in batches(examples, self.spec, seed):
+                    _check_batch(inputs, targets, self.dtype, self._classes)
+                    program = self._program(tuple(inputs.shape))
+                    self._step_on(program, inputs, targets, anchor, first)
+            return self._change(origin)
+        records = self._shared(examples)
+        delta = self._train_dual(records, seed, origin)
+        if delta is not None:
+            return delta
+        self._train_held(records, seed, anchor)
+        return self._change(origin)
+
+    def _change(self, origin: np.ndarray) -> np.ndarray:
+        for layer in deferred(self._layers or ()):
             layer.end()
-        delta: np.ndarray = weights - origin
+        return self._flat.weights.numpy() - origin  # type: ignore[no-any-return]
+
+    def _step_on(
+        self,
+        program: Program,
+        inputs: torch.Tensor,
+        targets: torch.Tensor,
+        anchor: torch.Tensor,
+        first: bool,
+    ) -> None:
+        outputs = program.outputs(inputs)
+        if first:
+            self._check(program, outputs, targets)
+        program.descend(targets)
+        if self._update.rate is None:
+            self._descend(anchor, first)
+
+    def _shared(self, examples: TensorExamples | SubsetExamples) -> _Records:
+        """Return all records, checked; they may be the data set's own."""
+        inputs, targets = examples.shared()  # copied into our own memory below
+        if self._flattens and inputs.dim() > 2:
+            inputs = inputs.flatten(1)
+        _check_batch(inputs, targets, self.dtype, self._classes)
+        return inputs, targets
+
+    def _train_held(self, records: _Records, seed: int, anchor: torch.Tensor) -> None:
+        """Train on records that are shuffled as a whole."""
+        shape = tuple(records[0].shape)
+        held = self._held.get(shape)
+        if held is None:
+            held = self._bind_held(shape)
+            if len(self._held) >= _PROGRAMS:
+                self._held.clear()
+            self._held[shape] = held
+        for step, turn, order in schedule(shape[0], self.spec, seed):
+            if turn == 0 and (step == 0 or order is not None):
+                _shuffle(records, order, held.rows, held.classes)
+            self._step_on(*held.batches[turn], anchor, step == 0)
+
+    def _bind_held(self, shape: tuple[int, ...]) -> "_Held":
+        # Always from our own memory: how others' is aligned must not change a bit.
+        rows = self._arena.take("inputs", shape)
+        classes = self._arena.take("targets", shape[:1], torch.int64)
+        size = batch_size(shape[0], self.spec)
+        parts = zip(torch.split(rows, size), torch.split(classes, size), strict=True)
+        batches = tuple((self._program(tuple(one.shape)), one, other) for one, other in parts)
+        return _Held(rows, classes, batches)
+
+    def _train_dual(self, records: _Records, seed: int, origin: np.ndarray) -> np.ndarray | None:
+        """Train with the first layer in its dual form, and return the change, where that pays."""
+        count = records[0].shape[0]
+        dual = self._dual_program(tuple(records[0].shape))
+        if dual is None:
+            return None
+        orders = schedule(count, self.spec, seed)
+        _, _, first = next(orders)
+        _shuffle(records, first, dual.rows, dual.classes)
+        if not dual.begin():
+            return None
+        dual.first_pass(self._check)
+        per_epoch = -(-count // batch_size(count, self.spec))
+        places = torch.arange(count)
+        if first is not None:
+            places = torch.empty_like(first).scatter_(0, first, places)
+        steps = step_count(count, self.spec)
+        for step, turn, order in orders:
+            if turn == 0:
+                again = places if order is None else places[order]
+                dual.later_pass(again, min(per_epoch, steps - step))
+        return self._dual_change(dual, origin)
+
+    def _dual_change(self, dual: DualProgram, origin: np.ndarray) -> np.ndarray:
+        """Return the change, of which the dual form holds the first layer's part."""
+        for layer in deferred(self._layers or ()):
+            layer.end()
+        weights, delta = self._flat.weights.numpy(), np.empty_like(origin)
+        for where in self._beyond_dual:
+            np.subtract(weights[where], origin[where], out=delta[where])
+        dual.write_change(torch.from_numpy(delta))
         return delta
 
     def _place(self, start: np.ndarray, origin: np.ndarray) -> None:
@@ -220,59 +354,72 @@ class FastTrainer(LocalTrainer):
             directions = self._projection[1].detach().numpy()
             np.copyto(directions, start[: self.public].reshape(directions.shape), "same_kind")
 
-    def _batches(
-        self, examples: Examples, seed: int
-    ) -> Generator[tuple[bool, tuple[torch.Tensor, torch.Tensor]]]:
-        """Yield what :func:`batches` yields, from inputs shuffled as a whole where they fit."""
-        if not _holdable(examples):
-            with seeded_anew(derive_seed(seed, "training")):  # a data set may draw transforms
-                for first, (inputs, targets) in batches(examples, self.spec, seed):
-                    _check_batch(inputs, targets, self.dtype, self._classes)
-                    yield first, (inputs, targets)
-            return
-        inputs, targets = examples.shared()  # copied into our own memory below
-        if self._flattens and inputs.dim() > 2:
-            inputs = inputs.flatten(1)
-        _check_batch(inputs, targets, self.dtype, self._classes)
-        # Always from our own memory: how others' is aligned must not change a bit.
-        rows = self._arena.take("inputs", tuple(inputs.shape))
-        classes = self._arena.take("targets", tuple(targets.shape), torch.int64)
-        size = batch_size(len(targets), self.spec)
-        parts = list(zip(torch.split(rows, size), torch.split(classes, size), strict=True))
-        for step, turn, order in schedule(len(targets), self.spec, seed):
-            if order is None and step == 0:
-                rows.copy_(inputs)
-                classes.copy_(targets)
-            elif order is not None and turn == 0:
-                torch.index_select(inputs, 0, order, out=rows)
-                torch.index_select(targets, 0, order, out=classes)
-            yield step == 0, parts[turn]
+    def _program(self, shape: tuple[int, ...], *, inner: bool = False) -> Program:
+        """Return the program for a batch, once its rules were found to hold.
 
-    def _program(self, inputs: torch.Tensor) -> Program:
-        """Return the program for a batch, once its rules were found to hold."""
-        shape = tuple(inputs.shape)
-        program = self._programs.get(shape)
+        With ``inner``, the program of what follows a first layer in its dual form.
+        """
+        program = self._programs.get((inner, shape))
         if program is None:
-            if shape[1:] not in self._agreed:
-                self._agreed[shape[1:]] = self._agrees(shape[1:])
-            if not self._agreed[shape[1:]]:
-                raise UnsupportedLayer(
-                    f"hand-derived gradients differ for inputs of shape {shape[1:]}"
-                )
-            program = self._bind(shape, self._layers or ())
+            if not inner:
+                self._check_agreement(shape[1:])
+            program = self._bind(shape, self._behind if inner else self._layers or [], inner=inner)
             if len(self._programs) >= _PROGRAMS:
                 self._programs.clear()
-            self._programs[shape] = program
+            self._programs[inner, shape] = program
         return program
 
-    def _bind(self, shape: tuple[int, ...], layers: Sequence[Layer]) -> Program:
+    def _check_agreement(self, shape: tuple[int, ...]) -> None:
+        """Raise unless the rules are the model's on records of a shape."""
+        if shape not in self._agreed:
+            self._agreed[shape] = self._agrees(shape)
+        if not self._agreed[shape]:
+            raise UnsupportedLayer(f"hand-derived gradients differ for inputs of shape {shape}")
+
+    def _dual_program(self, shape: tuple[int, ...]) -> DualProgram | None:
+        """Return the dual form for a client's records of a shape, None where it does not pay."""
+        if shape not in self._dual_programs:
+            if len(self._dual_programs) >= _PROGRAMS:
+                self._dual_programs.clear()
+            self._dual_programs[shape] = self._bind_dual(shape)
+        return self._dual_programs[shape]
+
+    def _bind_dual(self, shape: tuple[int, ...]) -> DualProgram | None:
+        count, dual = shape[0], self._dual
+        size, steps = batch_size(count, self.spec), step_count(count, self.spec)
+        if dual is None or shape[1:] != (dual.inputs,) or not dual.pays(count, size, steps):
+            return None
+        self._check_agreement(shape[1:])
+        width = dual.width
+        grown = self._arena.grown
+        program = DualProgram(
+            dual,
+            lambda records: self._program((records, width), inner=True),
+            count,
+            size,
+            steps,
+            self._arena,
+        )
+        if self._arena.grown > grown:
+            self._forget()
+        return program
+
+    def _forget(self) -> None:
+        """Let go of programs, which hold the memory that was too small."""
+        self._programs.clear()
+        self._dual_programs.clear()
+        self._held.clear()
+
+    def _bind(
+        self, shape: tuple[int, ...], layers: Sequence[Layer], *, inner: bool = False
+    ) -> Program:
         grown = self._arena.grown
         try:
-            program = Program(layers, shape, self._arena)
+            program = Program(layers, shape, self._arena, inner=inner)
         except RuntimeError as error:  # torch's, of a shape that a layer does not take
             raise UnsupportedLayer(str(error)) from error
         if self._arena.grown > grown:
-            self._programs.clear()  # they hold the memory that was too small
+            self._forget()
         return program
 
     def _agrees(self, shape: tuple[int, ...]) -> bool:
@@ -320,14 +467,14 @@ class FastTrainer(LocalTrainer):
         distance = torch.linalg.vector_norm(gradient - expected)
         return bool(distance <= most * torch.linalg.vector_norm(expected))
 
-    def _check(self, outputs: torch.Tensor, losses: torch.Tensor, targets: torch.Tensor) -> None:
+    def _check(self, program: Program, outputs: torch.Tensor, targets: torch.Tensor) -> None:
         """Raise unless the task's losses of a batch are what the rules are derived from."""
         try:
             # Copies: a loss that works in place would change what the rules go on with.
             task_losses = per_example_losses(self.task, outputs.clone(), targets.clone())
         except Exception as error:
             raise UnsupportedLayer(f"the loss fails: {error_line(error)}") from error
-        if not close(task_losses, losses, _AGREEMENT[self.dtype]):
+        if not close(task_losses, program.losses(targets), _AGREEMENT[self.dtype]):
             raise UnsupportedLayer("the loss is not cross-entropy")
 
     def _tell(self, reason: Exception) -> None:
@@ -366,6 +513,19 @@ def choose_trainer(
         return BatchedTrainer(task, spec, seed=seed, device=device)
     made = FastTrainer if kind == "fast" else LocalTrainer
     return made(task, spec, seed=seed, device=device)
+
+
+def _shuffle(
+    records: _Records, order: torch.Tensor | None, rows: torch.Tensor, classes: torch.Tensor
+) -> None:
+    """Copy records into memory of our own, in an order or as they are."""
+    inputs, targets = records
+    if order is None:
+        rows.copy_(inputs)
+        classes.copy_(targets)
+    else:
+        torch.index_select(inputs, 0, order, out=rows)
+        torch.index_select(targets, 0, order, out=classes)
 
 
 def _holdable(examples: Examples) -> TypeGuard[TensorExamples | SubsetExamples]:

@@ -171,6 +171,9 @@ class Program:
     shape : tuple
         Of the batch.
     arena : Arena
+    inner : bool
+        Whether something before the chain is trained: its inputs are then ours, may be overwritten,
+        and need a gradient.
 
     Raises
     ------
@@ -178,11 +181,14 @@ class Program:
         If the layers do not take such a batch.
     """
 
-    def __init__(self, layers: Sequence[Layer], shape: Sequence[int], arena: Arena) -> None:
+    def __init__(
+        self, layers: Sequence[Layer], shape: Sequence[int], arena: Arena, inner: bool = False
+    ) -> None:
         bound: list[BoundLayer] = []
         first = 0
-        trained = [isinstance(layer, Linear | Conv2d) for layer in layers].index(True)
-        place = Place(tuple(shape), arena, 0, True, False)
+        kinds = [isinstance(layer, Linear | Conv2d) for layer in layers]
+        trained = -1 if inner else kinds.index(True)
+        place = Place(tuple(shape), arena, 0, not inner, inner)
         for key, layer in enumerate(layers):
             if isinstance(layer, Flatten) and len(place.shape) == 2:
                 continue
@@ -213,10 +219,16 @@ class Program:
         """Return the losses of the batch just seen."""
         return self._kernels.nll_loss_forward(self._logs, targets, None, 0, -100)[0]
 
-    def descend(self, targets: torch.Tensor) -> None:
+    def descend(self, targets: torch.Tensor) -> torch.Tensor:
         """Go back from the mean loss of the batch just seen, and update every parameter.
 
         Targets must lie among the classes: they are not checked here.
+
+        Returns
+        -------
+        torch.Tensor
+            Gradient of the inputs, valid until the next batch; without meaning where it is not
+            needed.
         """
         self._kernels.nll_loss_backward(
             self._mean, self._logs, targets, None, 0, -100, self._total, grad_input=self._by_logs
@@ -226,6 +238,7 @@ class Program:
         )
         for function in self._backward:
             gradient = function(gradient)
+        return gradient
 
 
 class _Parameters:

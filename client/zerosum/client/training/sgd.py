@@ -3,11 +3,12 @@
 torch's own optimizers are not used, because the first step of any of them imports torch's
 compiler, which takes longer than the rounds of many a run.
 
-Two places compute the same update without calling this one. The fast trainer fuses the plain step
+Three places compute the same update without calling this one. The fast trainer fuses the plain step
 into the product that gives a gradient (:class:`zerosum.client.training.fast_layers.Parameter`),
-which saves a pass over the weights. A client that can train on nothing but noise does so in numpy
-(:func:`zerosum.client.privacy.local_dp_noise.train_on_noise`), because it may be unable to import
-torch. Tests compare both with this module.
+which saves a pass over the weights, and sums the steps of a first layer before it takes them
+(:mod:`zerosum.client.training.fast_dual`). A client that can train on nothing but noise does so in
+numpy (:func:`zerosum.client.privacy.local_dp_noise.train_on_noise`), because it may be unable to
+import torch. Tests compare all with this module.
 """
 
 from dataclasses import dataclass
