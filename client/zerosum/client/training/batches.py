@@ -73,6 +73,11 @@ def trained_records(count: int, spec: TrainSpec) -> int:
         The client's examples.
     spec : TrainSpec
         Epochs or steps, and the batch size.
+
+    Returns
+    -------
+    int
+        Those of each epoch counted anew.
     """
     if spec.steps is not None:
         return spec.steps * batch_size(count, spec)
