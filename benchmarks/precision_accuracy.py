@@ -48,7 +48,6 @@ CASES = {
         "privacy.clip=1.0",
         "privacy.noise_multiplier=0.02",
         "privacy.delta=1e-3",
-        "encoding.range=none",
     ),
 }
 
