@@ -201,6 +201,31 @@ def test_what_becomes_of_running_statistics_is_part_of_what_masks_are_bound_to()
     assert b'"batchnorm":"average"' in asked[1].header
 
 
+def test_a_request_in_the_usual_precision_has_the_bytes_of_before_there_was_another():
+    """Nodes that know no such key answer it, and refuse what they would train otherwise."""
+    usual, half = (
+        Request(question(training=TrainSpec(lr=0.1, precision=value)), np.zeros(4, np.float32))
+        for value in ("float32", "bf16")
+    )
+    before = "2d94b14e05ed6039e455ec114b0d5ab57cce909c04a3643033b27d930514be33"
+    assert usual.digest.hex() == before
+    assert b"precision" not in usual.header
+    assert read_request(usual.header).question.training.precision == "float32"
+    assert half.digest != usual.digest
+    assert read_request(half.header).question.training.precision == "bf16"
+    spelt = half.header.replace(b'"bf16"', b'"float32"')
+    with pytest.raises(ValueError, match="not canonical"):
+        read_request(spelt)
+
+
+def test_gradients_of_single_examples_are_not_asked_for_in_bf16():
+    privacy = PrivacySpec(model="none", clip=None, unit="example", examples=9, lot=3)
+    usual = question(kind="train", privacy=privacy)
+    assert read_request(usual.canonical()).question == usual, "the control: in float64, as ever"
+    with pytest.raises(ValueError, match="single examples are not computed in bf16"):
+        question(kind="train", privacy=privacy, training=TrainSpec(precision="bf16"))
+
+
 @pytest.mark.parametrize(
     "privacy",
     [

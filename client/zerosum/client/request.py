@@ -67,6 +67,8 @@ class Question(Spec):
             raise ValueError('metrics are protected by unit = "client"')
         if self.training.batchnorm == "average" and (privacy.private or privacy.by_example):
             raise ValueError("running statistics are averaged without privacy alone")
+        if self.training.precision == "bf16" and privacy.by_example:
+            raise ValueError("gradients of single examples are not computed in bf16")
         return self
 
 

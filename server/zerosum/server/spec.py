@@ -276,6 +276,24 @@ too is fixed for a run."""
         return self
 
     @model_validator(mode="after")
+    def _precision_is_the_fast_trainers(self) -> Self:
+        """Refuse bf16 where something else would train, which knows float32 alone."""
+        others = {
+            f'device = "{self.device}"': self.device != "cpu",
+            f'trainer = "{self.trainer}"': self.trainer not in ("auto", "fast"),
+            'privacy.unit = "example"': self.privacy.by_example,
+            'training.batchnorm = "average"': self.training.batchnorm == "average",
+            'server.rule = "fltrust"': self.server.rule == "fltrust",
+        }
+        if self.training.precision == "bf16" and any(others.values()):
+            named = next(key for key, given in others.items() if given)
+            raise ValueError(
+                f'training.precision = "bf16" is not for {named}, where float32 or float64 are '
+                "computed: write training.precision=float32"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _weights_are_public(self) -> Self:
         if self.training.weighting == "examples" and self.privacy.private:
             raise ValueError(

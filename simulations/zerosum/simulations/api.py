@@ -24,7 +24,7 @@ from zerosum.client.training.threads import one_thread
 from zerosum.client.training.torch_seed import seeded
 from zerosum.secagg.randomness import derive_seed
 from zerosum.server.config import ConfigError
-from zerosum.server.planning.preflight import check_device, prepare
+from zerosum.server.planning.preflight import check_device, check_precision, prepare
 from zerosum.server.privacy.protections import planned_protections
 from zerosum.server.runs.records import RoundRecord
 from zerosum.server.runs.results import Result as Result
@@ -95,6 +95,7 @@ def plan(experiment: Experiment) -> Plan:
 
 def _planned(experiment: Experiment) -> Plan:
     check_device(experiment)
+    check_precision(experiment)
     workers_of(experiment)
     with seeded_resolution(experiment.seed):
         task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)

@@ -12,16 +12,17 @@ from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.admission import Declined
 from zerosum.client.request import Question, Request
 from zerosum.client.spec import DataSpec, EncodingSpec, ModelSpec, PrivacySpec, TrainSpec
+from zerosum.client.training import precision
 
 
 def context(**config):
     return Context(run_id=1, node_id=1, node_config=config, state=RecordDict(), run_config={})
 
 
-def sent(**data):
+def sent(kind="train", training=TrainSpec(), **data):  # noqa: B008
     question = Question(
-        kind="train", round=1, seed=0, population=3, task="digits", data=DataSpec(**data),
-        model=ModelSpec(), training=TrainSpec(), privacy=PrivacySpec(model="none"),
+        kind=kind, round=1, seed=0, population=3, task="digits", data=DataSpec(**data),
+        model=ModelSpec(), training=training, privacy=PrivacySpec(model="none"),
         encoding=EncodingSpec(), noise_draw="per_client", max_loss=1.0,
     )  # fmt: skip
     request = Request(question, np.zeros(4, dtype=np.float32))
@@ -67,6 +68,22 @@ def test_nothing_is_fetched_from_a_hub_and_nothing_is_kept(monkeypatch, config):
     with pytest.raises(Declined, match="fetches nothing"):
         DeployedEnvironment(context(**config)).request(content)
     assert data_of(monkeypatch, config, cache="/home/them/.ssh").cache is None
+
+
+@pytest.mark.parametrize(
+    ("native", "config", "why"),
+    [(False, {}, "processor has no native"), (True, {"device": "cuda"}, 'clients train on "cuda"')],
+)
+def test_a_precision_that_the_node_lacks_is_declined(monkeypatch, native, config, why):
+    monkeypatch.setattr(precision, "has_native_bf16", lambda: native)
+    node, asked = DeployedEnvironment(context(**config)), TrainSpec(precision="bf16")
+    _, content = sent(training=asked)
+    with pytest.raises(Declined, match=f'training.precision = "bf16": .*{why}'):
+        node.request(content)
+    node.request(sent(training=asked, kind="evaluate")[1])  # which is float32 everywhere
+    node.request(sent()[1])
+    monkeypatch.setattr(precision, "has_native_bf16", lambda: True)
+    assert DeployedEnvironment(context()).request(content).question.training == asked
 
 
 def test_a_key_of_the_node_config_that_nothing_reads_is_named(caplog):

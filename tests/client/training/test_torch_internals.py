@@ -19,7 +19,12 @@ from torch import Tensor, nn
 
 import zerosum
 from zerosum.client.spec import TrainSpec
-from zerosum.client.training import fast_dual, independent_examples, torch_internals
+from zerosum.client.training import (
+    fast_dual,
+    independent_examples,
+    products,
+    torch_internals,
+)
 from zerosum.client.training.batched import BatchedTrainer
 from zerosum.client.training.fast import choose_trainer
 from zerosum.client.training.flat_parameters import flatten
@@ -131,6 +136,18 @@ def test_foreach_adds_copies_and_divides_each_tensor() -> None:
     assert [t[0].item() for t in tensors] == [-2.5, -1.0]
     torch_internals.foreach_copy_(tensors, others)
     assert [t[0].item() for t in tensors] == [3.0, 1.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_by_onednn_are_those_of_torch(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(3)
+    left, right = (torch.randn(s, generator=generator).to(dtype) for s in ((20, 300), (300, 40)))
+    found = torch_internals.onednn_product(left, right.t())
+    assert found is not None
+    wanted = left.double() @ right.double()
+    off = (found.double() - wanted).norm() / wanted.norm()
+    assert off < {torch.float32: 1e-6, torch.bfloat16: 4e-3}[dtype]
+    assert (left.double() @ right.flip(0).double() - wanted).norm() > 0.1 * wanted.norm()
 
 
 def test_hooks_of_every_public_kind_are_seen() -> None:
@@ -248,6 +265,33 @@ def test_without_the_backward_of_log_softmax_the_general_trainer_trains(
     with caplog.at_level("INFO", "zerosum.client"):
         assert trains_as_general(choose_trainer(Task(mlp), SPEC))
     assert "lacks a kernel" in caplog.text
+
+
+def test_without_onednn_large_products_are_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "mkl_is_narrow", lambda: True)
+    left, right, out = torch.randn(200, 300), torch.randn(300, 400), torch.empty(200, 400)
+    product = products.product_of(200, 300, 400, torch.float32)
+    assert torch.allclose(product(left, right, out), left @ right, atol=1e-4)
+    assert not out.equal(left @ right) or not torch.backends.mkldnn.is_available()
+    monkeypatch.setattr(products, "onednn_product", lambda left, right: None)
+    assert product(left, right, out) is out
+    assert out.equal(left @ right)
+
+
+@pytest.mark.parametrize(
+    ("words", "capability", "narrow"),
+    [
+        ("vendor_id : AuthenticAMD", "AVX512", True),
+        ("vendor_id : GenuineIntel", "AVX512", False),
+        ("vendor_id : AuthenticAMD", "AVX2", False),
+    ],
+)
+def test_width_of_products_follows_from_the_processor(
+    words: str, capability: str, narrow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_internals, "_processor_words", lambda: frozenset(words.split()))
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    assert torch_internals.mkl_is_narrow() == (narrow and torch.backends.mkl.is_available())
 
 
 @pytest.mark.parametrize("meaning", ["absent", "another"])

@@ -345,9 +345,10 @@ class DeployedEnvironment:
         forget_party(context.state, party.session.digest)
 
     def request(self, content: RecordDict) -> Request:
-        """Read the request; decline one whose data path or hub data set the server chose."""
+        """Read the request; decline what this node cannot compute, or the server chose for it."""
         request = _request(content)
         data, config = request.question.data, self._config
+        _check_precision(request, str(config.get("device", "cpu")))
         if data.name is not None:
             raise Declined(f"data.name = {data.name!r}: a node fetches nothing from a hub")
         if data.path is None or "data-path" in config or config.get("server-paths") is True:
@@ -396,6 +397,18 @@ def _request(content: RecordDict) -> Request:
         )
     except ValueError as error:
         raise Declined(str(error)) from None
+
+
+def _check_precision(request: Request, device: str) -> None:
+    """Decline before any record is read: in another precision this node would train otherwise."""
+    question = request.question
+    if question.kind != "train" or question.training.precision == "float32":
+        return
+    from zerosum.client.training.precision import missing_bf16
+
+    reason = missing_bf16(device)
+    if reason is not None:
+        raise Declined(f'training.precision = "{question.training.precision}": {reason}')
 
 
 @lru_cache(maxsize=16)

@@ -1,10 +1,13 @@
 """Define ``[training]``: local training at one client."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from zerosum.client.spec.section import Fraction, NonNegativeFloat, PositiveInt, Spec
+
+Precision = Literal["float32", "bf16"]
+"""Numbers that products are computed in while a client trains."""
 
 
 class TrainSpec(Spec):
@@ -29,6 +32,11 @@ class TrainSpec(Spec):
 statistics move is refused, one whose layers are frozen is not. `average`: they travel and are \
 averaged like weights, past the server's optimizer; only with privacy.model = "none" and \
 privacy.clip = "none"."""
+    precision: Precision = "float32"
+    """Numbers of products and convolutions while a client trains. `bf16` (experimental): inputs, \
+activations and copies of the weights are rounded to bfloat16 in all layers but the last; sums, \
+weights and updates stay float32. Refused unless trainer = "fast" can train the model on a CPU \
+with native bfloat16 products, here and on every node; never under privacy.unit = "example"."""
 
     weighting: Literal["uniform", "examples"] = "uniform"
     """`examples` weighs a client by its number of examples, one more coordinate under the mask; \
@@ -45,6 +53,17 @@ only without noise, since counts are private."""
             if values.get("batch_size") == "all":
                 values = values | {"batch_size": None}
         return values
+
+    @model_serializer(mode="wrap")
+    def _float32_goes_without_saying(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave the usual precision out.
+
+        A request without the key has the bytes and the digest that it had before there was one, so
+        that nodes of both kinds answer it; one that asks for more is refused by those that know no
+        such key, which would train in float32.
+        """
+        values: dict[str, Any] = write(self)
+        return {k: v for k, v in values.items() if (k, v) != ("precision", "float32")}
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:

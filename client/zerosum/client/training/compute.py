@@ -143,6 +143,8 @@ class LocalComputation:
         batched = self._kind == "batched" or (self._kind == "auto" and self._device != "cpu")
         if not batched or question.kind != "train" or question.privacy.by_example:
             return None
+        if question.training.precision != "float32":  # each client refuses that by name
+            return None
         from zerosum.client.training.batched import BatchedTrainer
 
         try:

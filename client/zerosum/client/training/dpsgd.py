@@ -29,6 +29,7 @@ from zerosum.client.training.examples import Examples, as_examples, draw
 from zerosum.client.training.independent_examples import known_loss
 from zerosum.client.training.local import TRIAL_RECORDS, LocalTrainer
 from zerosum.client.training.per_example_clipping import ClippedGradients
+from zerosum.client.training.precision import refuse_bf16
 from zerosum.client.training.torch_seed import all_seeded
 from zerosum.secagg.randomness import Keystream
 from zerosum.secagg.vectors.saturation import Cut
@@ -96,6 +97,7 @@ class ExampleTrainer(LocalTrainer):
         device: str = "cpu",
         notes: Notes | None = None,
     ) -> None:
+        refuse_bf16(spec, 'it is for privacy.unit = "client": gradients of examples are float64')
         super().__init__(task, spec, seed=seed, dtype=torch.float64, device=device)
         if self.layout.statistics:
             raise TaskError(

@@ -5,7 +5,8 @@ cache. What is computed is what :class:`LocalTrainer` computes, to rounding.
 """
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
@@ -14,21 +15,30 @@ import torch
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task, error_line
 from zerosum.client.training.batches import batch_size, batches, schedule, step_count
+from zerosum.client.training.deferred_linear import deferred, deferring, set_aside
 from zerosum.client.training.evaluation import per_example_losses
 from zerosum.client.training.examples import Examples, SubsetExamples, TensorExamples, as_examples
-from zerosum.client.training.fast_dual import DualLayer, DualProgram
+from zerosum.client.training.fast_dual import ROUNDED, DualLayer, DualProgram
 from zerosum.client.training.fast_layers import (
     Arena,
+    Cast,
     Flatten,
     Layer,
     Linear,
     UnsupportedLayer,
     Update,
 )
-from zerosum.client.training.fast_model import Program, close, cross_entropy, read_layers
+from zerosum.client.training.fast_model import (
+    Program,
+    close,
+    cross_entropy,
+    in_bf16,
+    read_layers,
+)
 from zerosum.client.training.flat_parameters import trainable
 from zerosum.client.training.initial_model import draw_weights
 from zerosum.client.training.local import LocalTrainer
+from zerosum.client.training.precision import missing_bf16, refuse_bf16
 from zerosum.client.training.torch_internals import MissingMember, kernels
 from zerosum.client.training.torch_seed import seeded, seeded_anew
 from zerosum.secagg.randomness import derive_seed
@@ -55,6 +65,11 @@ _PROGRAMS = 64
 # lie far from both, so that no model falls on either side by chance.
 _AGREEMENT = {torch.float32: 1e-3, torch.float64: 1e-9}
 """Relative error of a gradient, or of losses, at which the rules are those of the model."""
+
+_BF16_PROBED = 32
+_BF16_AGREEMENT = 0.3
+"""Records and relative error at which rules that hold in float32 hold in bfloat16 too: rounding
+moves a unit's output across zero now and then, which among few records is a tenth of a gradient."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +120,11 @@ class FastTrainer(LocalTrainer):
         self._held: dict[tuple[int, ...], _Held] = {}
         self._agreed: dict[tuple[int, ...], bool] = {}
         self._told: set[str] = set()
+        self._why = ""
         self._layers: list[Layer] | None = None
+        self._claims: list[tuple[Sequence[Layer], int, float]] = []
         self._dual: DualLayer | None = None
+        self._behind: list[Layer] = []
         try:
             if self.device.type != "cpu" or dtype not in _AGREEMENT:
                 raise UnsupportedLayer(f"{dtype} on {self.device}")
@@ -114,10 +132,14 @@ class FastTrainer(LocalTrainer):
             layers, self._classes = read_layers(self._flat, self._update)
             if not cross_entropy(task, self._classes, dtype, _AGREEMENT[dtype]):
                 raise UnsupportedLayer("the loss is not cross-entropy")
-            self._layers = layers
+            self._claims.append((layers, _PROBED, _AGREEMENT[dtype]))
             self._flattens = isinstance(layers[0], Flatten)
             self._find_dual(layers)
+            if spec.precision == "bf16":
+                layers = self._rounded(layers)
+            self._layers = layers
         except (UnsupportedLayer, MissingMember) as reason:
+            self._why = str(reason).partition("(\n")[0]  # a model's text may have many lines
             self._tell(reason)
 
     @property
@@ -132,9 +154,21 @@ class FastTrainer(LocalTrainer):
         if self._update.rate is None or not isinstance(first, Linear):
             return
         self._dual = DualLayer(first, self._update.rate)
-        self._dual_ends = place + 1
+        self._behind = layers[place + 1 :]
         places = self._dual.places
         self._beyond_dual = [where for where in self.layout.slices if where not in places]
+
+    def _rounded(self, layers: list[Layer]) -> list[Layer]:
+        """Return the layers in bfloat16, and let the dual form be in it too."""
+        halves = deferring(in_bf16(layers))
+        self._claims.append((halves, _BF16_PROBED, _BF16_AGREEMENT))
+        if self._dual is not None:
+            self._dual = replace(self._dual, large=ROUNDED)
+            hidden = [layer for layer in self._behind if isinstance(layer, Linear)][:-1]
+            if hidden:
+                first = next(i for i, layer in enumerate(halves) if isinstance(layer, Linear))
+                self._behind = [Cast(torch.bfloat16), *halves[first + 1 :]]
+        return halves
 
     def train(self, start: np.ndarray, dataset: "Dataset", seed: bytes | int) -> np.ndarray:
         """Train from ``start`` on one client's data and return the change.
@@ -152,7 +186,13 @@ class FastTrainer(LocalTrainer):
         -------
         numpy.ndarray
             The change, shape (d,), as :meth:`LocalTrainer.train` returns it.
+
+        Raises
+        ------
+        TaskError
+            If bfloat16 is asked for and cannot be had: nothing is trained in float32 instead.
         """
+        refuse_bf16(self.spec, missing_bf16(self.device.type) or self._why or None)
         if self._layers is not None and start.shape == (self.public + self.layout.length,):
             examples = as_examples(dataset, self.dtype, self.device)
             number = int.from_bytes(seed, "little") if isinstance(seed, bytes) else seed
@@ -160,8 +200,43 @@ class FastTrainer(LocalTrainer):
                 with torch.no_grad():
                     return self._train(start, examples, number)
             except UnsupportedLayer as reason:
+                refuse_bf16(self.spec, str(reason))
                 self._tell(reason)
         return super().train(start, dataset, seed)
+
+    def trial_step(self, vector: np.ndarray, dataset: "Dataset") -> bool:
+        """Take the first step, as :meth:`LocalTrainer.trial_step` does, and check the precision.
+
+        Parameters
+        ----------
+        vector : numpy.ndarray
+            As for :meth:`train`.
+        dataset : torch Dataset or pair of tensors
+            Some client's records.
+
+        Returns
+        -------
+        bool
+            False where there are no records.
+
+        Raises
+        ------
+        TaskError
+            As there, and if bfloat16 is asked for and these records cannot be trained in it.
+        """
+        if not super().trial_step(vector, dataset):
+            return False
+        if self.spec.precision == "bf16":
+            refuse_bf16(self.spec, self._why or None)
+            examples = as_examples(dataset, self.dtype, self.device)
+            try:
+                inputs, targets = examples.take(torch.arange(batch_size(len(examples), self.spec)))
+                _check_batch(inputs, targets, self.dtype, self._classes)
+                with torch.no_grad():
+                    self._program(tuple((inputs.flatten(1) if self._flattens else inputs).shape))
+            except UnsupportedLayer as reason:
+                refuse_bf16(self.spec, str(reason))
+        return True
 
     def _train(self, start: np.ndarray, examples: Examples, seed: int) -> np.ndarray:
         weights = self._flat.weights.numpy()
@@ -169,6 +244,9 @@ class FastTrainer(LocalTrainer):
         if len(examples) == 0:
             return np.zeros_like(origin)
         self._place(start, origin)
+        for layer in deferred(self._layers or ()):
+            count = len(examples)
+            layer.begin(step_count(count, self.spec) * batch_size(count, self.spec))
         # Without a fused update, the proximal term wants it as a tensor.
         anchor = self._flat.weights if self._update.rate is not None else torch.tensor(origin)
         if not _holdable(examples):
@@ -177,13 +255,18 @@ class FastTrainer(LocalTrainer):
                     _check_batch(inputs, targets, self.dtype, self._classes)
                     program = self._program(tuple(inputs.shape))
                     self._step_on(program, inputs, targets, anchor, first)
-            return weights - origin  # type: ignore[no-any-return]
+            return self._change(origin)
         records = self._shared(examples)
         delta = self._train_dual(records, seed, origin)
         if delta is not None:
             return delta
         self._train_held(records, seed, anchor)
-        return weights - origin  # type: ignore[no-any-return]
+        return self._change(origin)
+
+    def _change(self, origin: np.ndarray) -> np.ndarray:
+        for layer in deferred(self._layers or ()):
+            layer.end()
+        return self._flat.weights.numpy() - origin  # type: ignore[no-any-return]
 
     def _step_on(
         self,
@@ -259,6 +342,8 @@ class FastTrainer(LocalTrainer):
 
     def _dual_change(self, dual: DualProgram, origin: np.ndarray) -> np.ndarray:
         """Return the change, of which the dual form holds the first layer's part."""
+        for layer in deferred(self._layers or ()):
+            layer.end()
         weights, delta = self._flat.weights.numpy(), np.empty_like(origin)
         for where in self._beyond_dual:
             np.subtract(weights[where], origin[where], out=delta[where])
@@ -281,7 +366,7 @@ class FastTrainer(LocalTrainer):
         if program is None:
             if not inner:
                 self._check_agreement(shape[1:])
-            program = self._bind(shape, inner=inner)
+            program = self._bind(shape, self._behind if inner else self._layers or [], inner=inner)
             if len(self._programs) >= _PROGRAMS:
                 self._programs.clear()
             self._programs[inner, shape] = program
@@ -328,10 +413,9 @@ class FastTrainer(LocalTrainer):
         self._dual_programs.clear()
         self._held.clear()
 
-    def _bind(self, shape: tuple[int, ...], *, inner: bool = False) -> Program:
-        if self._layers is None:
-            raise UnsupportedLayer("no layers")
-        layers = self._layers[self._dual_ends :] if inner else self._layers
+    def _bind(
+        self, shape: tuple[int, ...], layers: Sequence[Layer], *, inner: bool = False
+    ) -> Program:
         grown = self._arena.grown
         try:
             program = Program(layers, shape, self._arena, inner=inner)
@@ -346,7 +430,8 @@ class FastTrainer(LocalTrainer):
         before = self._flat.weights.clone(), self._update.rate
         directions = None if self._projection is None else self._projection[1].detach().clone()
         try:
-            return self._probe(shape)
+            with set_aside(self._layers or ()):
+                return all(self._probe(shape, *claim) for claim in self._claims)
         except Exception as error:  # what the model raises, the general path will on real data
             raise UnsupportedLayer(str(error)) from error
         finally:
@@ -355,28 +440,35 @@ class FastTrainer(LocalTrainer):
             if self._projection is not None and directions is not None:
                 self._projection[1].copy_(directions)
 
-    def _probe(self, shape: tuple[int, ...]) -> bool:
+    def _probe(
+        self, shape: tuple[int, ...], layers: Sequence[Layer], count: int, most: float
+    ) -> bool:
         generator = torch.Generator().manual_seed(0)
-        inputs = torch.randn((_PROBED, *shape), generator=generator, dtype=self.dtype)
-        targets = torch.randint(self._classes, (_PROBED,), generator=generator)
+        inputs = torch.randn((count, *shape), generator=generator, dtype=self.dtype)
+        targets = torch.randint(self._classes, (count,), generator=generator)
         draw_weights(self.model.parameters(), generator)  # directions too
-        program = self._bind((_PROBED, *shape))
+        program = self._bind((count, *shape), layers)
         self.model.train()
         with seeded(0), torch.enable_grad():
             losses = per_example_losses(self.task, self.model(inputs), targets)
             parameters = list(trainable(self.model).values())
-            parts = torch.autograd.grad(losses.sum() / _PROBED, parameters)
+            parts = torch.autograd.grad(losses.sum() / count, parameters)
         expected = torch.cat([part.reshape(-1) for part in parts])
         before = self._flat.weights.clone()
         if self._update.rate is not None:
             self._update.rate = 1.0
+        patient = deferred(layers)
+        for layer in patient:
+            layer.begin(count)
         program.outputs(inputs)
         program.descend(targets)
+        for layer in patient:
+            layer.end()
         gradient = self._flat.gradients
         if self._update.rate is not None:
             gradient = before - self._flat.weights
         distance = torch.linalg.vector_norm(gradient - expected)
-        return bool(distance <= _AGREEMENT[self.dtype] * torch.linalg.vector_norm(expected))
+        return bool(distance <= most * torch.linalg.vector_norm(expected))
 
     def _check(self, program: Program, outputs: torch.Tensor, targets: torch.Tensor) -> None:
         """Raise unless the task's losses of a batch are what the rules are derived from."""

@@ -77,6 +77,26 @@ def product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 FULL_PRECISION = LargeProduct(product, cost=0.95)
 
 
+def rounded_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Multiply a large matrix by the transpose of another, each rounded to bfloat16.
+
+    Parameters
+    ----------
+    left, right : torch.Tensor
+        float32, shapes (m, k) and (n, k), strided in any way.
+
+    Returns
+    -------
+    torch.Tensor
+        float32, shape (m, n), in memory of its own.
+    """
+    return torch.mm(left.bfloat16(), right.bfloat16().t()).float()
+
+
+ROUNDED = LargeProduct(rounded_product, cost=0.45)
+"""Casts included; measured on a processor with AVX512_BF16."""
+
+
 @dataclass(frozen=True)
 class DualLayer:
     """A first linear layer, of which ``rate`` steps of plain SGD are taken.

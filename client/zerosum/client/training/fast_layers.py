@@ -7,12 +7,13 @@ parameters before it updates them.
 """
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Protocol
 
 import torch
 
+from zerosum.client.training.products import product_of
 from zerosum.client.training.torch_internals import kernels
 
 Shape = tuple[int, ...]
@@ -34,13 +35,14 @@ class Arena:
     def take(self, key: Hashable, shape: Shape, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Return a contiguous tensor; what was taken under the same key shares its memory."""
         size = prod(shape)
+        key = key, dtype or self.dtype
         piece = self._pieces.get(key)
         if piece is None or len(piece) < size:
             piece = self._pieces[key] = torch.zeros(size, dtype=dtype or self.dtype)
             self.grown += 1
         return piece[:size].view(shape)
 
-    def images(self, key: Hashable, shape: Shape) -> torch.Tensor:
+    def images(self, key: Hashable, shape: Shape, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Return a channels-last tensor of a shape.
 
         Parameters
@@ -49,6 +51,8 @@ class Arena:
             Names the memory; what was taken under it before shares it.
         shape : tuple of int
             (n, channels, height, width).
+        dtype : torch.dtype, optional
+            Of the tensor, in place of the arena's.
 
         Returns
         -------
@@ -56,7 +60,7 @@ class Arena:
             Of that shape, channels-last in memory.
         """
         count, channels, height, width = shape
-        return self.take(key, (count, height, width, channels)).permute(0, 3, 1, 2)
+        return self.take(key, (count, height, width, channels), dtype).permute(0, 3, 1, 2)
 
 
 @dataclass
@@ -94,6 +98,11 @@ class Parameter:
         self._row = gradient.view(1, value.numel())
         self._update = update
 
+    @property
+    def rate(self) -> float | None:
+        """Learning rate of the steps; None where gradients are written."""
+        return self._update.rate
+
     def product(self, left: torch.Tensor, right: torch.Tensor) -> None:
         """Take ``left @ right`` as the gradient of the parameter, seen as a matrix.
 
@@ -105,7 +114,9 @@ class Parameter:
             Shape (k, columns).
         """
         rate = self._update.rate
-        if rate is None:
+        if left.dtype != self.value.dtype:
+            self.take(torch.mm(left, right).view(self.value.shape))
+        elif rate is None:
             torch.mm(left, right, out=self._matrix)
         else:
             self.matrix.addmm_(left, right, alpha=-rate)
@@ -121,7 +132,9 @@ class Parameter:
             Shape (k, entries).
         """
         rate = self._update.rate
-        if rate is None:
+        if right.dtype != self.value.dtype:
+            self.take(torch.mm(ones, right).view(self.value.shape))
+        elif rate is None:
             torch.mm(ones, right, out=self._row)
         else:
             self.row.addmm_(ones, right, alpha=-rate)
@@ -150,6 +163,8 @@ class Place:
         Whether nothing before it is trained, so that its input needs no gradient.
     owned : bool
         Whether its input lies in the arena, and may be overwritten once it was used.
+    dtype : torch.dtype, optional
+        Of activations here, in place of the arena's.
     """
 
     shape: Shape
@@ -157,16 +172,28 @@ class Place:
     key: int
     first: bool
     owned: bool
+    dtype: torch.dtype | None = None
 
     def take(self, role: str, shape: Shape) -> torch.Tensor:
         """Return memory of this layer's."""
-        return self.arena.take((self.key, role), shape)
+        return self.arena.take((self.key, role), shape, self.dtype)
+
+    def read(self, parameter: torch.Tensor) -> tuple[torch.Tensor, Callable[[], object]]:
+        """Return a parameter in the dtype of activations here, and what brings it up to date."""
+        if self.dtype is None or self.dtype == parameter.dtype:
+            return parameter, _nothing
+        copy = torch.zeros_like(parameter, dtype=self.dtype)
+        return copy, lambda: copy.copy_(parameter)
 
     def like_input(self, role: str) -> torch.Tensor:
         """Return memory of the input's shape."""
         key = (self.key, role)
-        images = len(self.shape) == 4
-        return self.arena.images(key, self.shape) if images else self.arena.take(key, self.shape)
+        taken = self.arena.images if len(self.shape) == 4 else self.arena.take
+        return taken(key, self.shape, self.dtype)
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 @dataclass(frozen=True)
@@ -210,24 +237,27 @@ class Linear:
         upstream = place.take("gradient", place.shape)
         ones = torch.ones((1, count), dtype=outputs.dtype)
         weight, bias, first = self.weight, self.bias, place.first
-        matrix, transposed = weight.matrix, weight.matrix.t()
+        matrix, load = place.read(weight.matrix)
+        transposed = matrix.t()
+        onward = product_of(count, inputs, width, outputs.dtype)
+        back = product_of(count, width, inputs, outputs.dtype)
         seen = outputs
 
         def forward(inputs: torch.Tensor) -> torch.Tensor:
             nonlocal seen
             seen = inputs
-            torch.mm(inputs, transposed, out=outputs)
-            return outputs if bias is None else outputs.add_(bias.value)  # faster than addmm
+            load()
+            result = onward(inputs, transposed, outputs)
+            return result if bias is None else result.add_(bias.value)  # faster than addmm
 
         def backward(gradient: torch.Tensor) -> torch.Tensor:
             nonlocal seen
-            if not first:
-                torch.mm(gradient, matrix, out=upstream)
+            below = gradient if first else back(gradient, matrix, upstream)
             weight.product(gradient.t(), seen)
             seen = outputs
             if bias is not None:
                 bias.sums(ones, gradient)
-            return upstream
+            return below
 
         return BoundLayer(forward, backward, (count, width))
 
@@ -284,6 +314,19 @@ class Flatten:
             return upstream.copy_(gradient.view(place.shape))
 
         return BoundLayer(forward, backward, shape, owned=place.owned)
+
+
+@dataclass(frozen=True)
+class Cast:
+    """The same numbers, rounded to another type."""
+
+    dtype: torch.dtype
+
+    def bind(self, place: Place) -> BoundLayer:
+        """Bind to inputs of any shape."""
+        outputs = replace(place, dtype=self.dtype).like_input("outputs")
+        upstream = place.like_input("gradient")
+        return BoundLayer(outputs.copy_, upstream.copy_, place.shape)
 
 
 @dataclass(frozen=True)

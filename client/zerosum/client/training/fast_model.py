@@ -1,6 +1,7 @@
 """Read the layers of models that have hand-derived rules, and take a step of SGD on them."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from zerosum.client.training.fast_images import Conv2d, Geometry, Pooling
 from zerosum.client.training.fast_layers import (
     Arena,
     BoundLayer,
+    Cast,
     Flatten,
     Layer,
     Linear,
@@ -73,6 +75,37 @@ def read_layers(flat: FlatModel, update: Update) -> tuple[list[Layer], int]:
     if classes < 2:
         raise UnsupportedLayer("one output is no choice between classes")
     return layers, classes
+
+
+def in_bf16(layers: Sequence[Layer]) -> list[Layer]:
+    """Return layers of which all but the last trained one compute in bfloat16.
+
+    Parameters
+    ----------
+    layers : sequence of Layer
+        As :func:`read_layers` gives them.
+
+    Returns
+    -------
+    list of Layer
+        With casts before the first trained layer and before the last.
+
+    Raises
+    ------
+    UnsupportedLayer
+        If one layer alone is trained, whose outputs, the scores of the classes, stay float32.
+    """
+    trained = [place for place, layer in enumerate(layers) if isinstance(layer, Linear | Conv2d)]
+    first, last = trained[0], trained[-1]
+    if first == last:
+        raise UnsupportedLayer("the last layer stays float32, and no other is trained")
+    return [
+        *layers[:first],
+        Cast(torch.bfloat16),
+        *layers[first:last],
+        Cast(torch.float32),
+        *layers[last:],
+    ]
 
 
 def cross_entropy(task: Task, classes: int, dtype: torch.dtype, tolerance: float) -> bool:
@@ -159,11 +192,12 @@ class Program:
         for key, layer in enumerate(layers):
             if isinstance(layer, Flatten) and len(place.shape) == 2:
                 continue
-            place = Place(place.shape, arena, key, key <= trained, place.owned)
+            place = replace(place, key=key, first=key <= trained)
             if key == trained:
                 first = len(bound)
             bound.append(layer.bind(place))
-            place = Place(bound[-1].shape, arena, key, False, bound[-1].owned)
+            dtype = layer.dtype if isinstance(layer, Cast) else place.dtype
+            place = replace(place, shape=bound[-1].shape, owned=bound[-1].owned, dtype=dtype)
         if len(place.shape) != 2:
             raise UnsupportedLayer(f"outputs have shape {place.shape[1:]}")
         self._forward = [layer.forward for layer in bound]

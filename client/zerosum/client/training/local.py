@@ -25,6 +25,7 @@ from zerosum.client.training.index_check import GuardedExamples, IndexGuard
 from zerosum.client.training.initial_model import build_model, initial_vector
 from zerosum.client.training.model_checks import called, cast_of, check_unchanged, converted
 from zerosum.client.training.model_file import entries, whole_state
+from zerosum.client.training.precision import refuse_bf16
 from zerosum.client.training.projection import projection_of
 from zerosum.client.training.restored_state import Snapshot
 from zerosum.client.training.sgd import Sgd
@@ -156,8 +157,9 @@ class LocalTrainer:
         Raises
         ------
         TaskError
-            If running statistics moved that are not sent.
+            If running statistics moved that are not sent, or another precision is asked for.
         """
+        refuse_bf16(self.spec, "autograd trains in float32")
         number = int.from_bytes(seed, "little") if isinstance(seed, bytes) else seed
         origin = self._load(start)
         examples = self._examples_of(dataset)

@@ -19,6 +19,7 @@ parameters                             one, per-example gradients by a loop
 ``_flat_weights`` and its references   lists that torch makes anew are put back too
 ``_SpectralNorm``, ``SpectralNorm``    vectors of spectral norms start as ``model()`` leaves them
 ``_foreach_*``                         the benchmark's plain loop does not run
+``torch.cpu._is_*_supported``          flags of the processor are read from ``/proc/cpuinfo``
 ``torch.ops.mkldnn._linear_pointwise`` large products by ``torch.mm``
 =====================================  ==========================================================
 
@@ -29,6 +30,7 @@ harm in silence.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -59,6 +61,7 @@ class Kernels:
     convolution_backward: Callable[..., tuple[Any, ...]]
     max_pool2d: Callable[..., tuple[torch.Tensor, torch.Tensor]]
     max_pool2d_backward: Callable[..., torch.Tensor]
+    max_unpool2d: Callable[..., torch.Tensor]
     avg_pool2d: Callable[..., torch.Tensor]
     avg_pool2d_backward: Callable[..., torch.Tensor]
 
@@ -87,6 +90,7 @@ def kernels() -> Kernels:
             convolution_backward=_ATEN.convolution_backward.default,
             max_pool2d=_ATEN.max_pool2d_with_indices.default,
             max_pool2d_backward=_ATEN.max_pool2d_with_indices_backward.default,
+            max_unpool2d=_ATEN.max_unpool2d.default,
             avg_pool2d=_ATEN.avg_pool2d.default,
             avg_pool2d_backward=_ATEN.avg_pool2d_backward.default,
         )
@@ -161,6 +165,50 @@ def foreach_div_(tensors: list[torch.Tensor], divisor: float) -> None:
         Not 0.
     """
     torch._foreach_div_(tensors, divisor)
+
+
+# --- Processor ----------------------------------------------------------------------------------
+
+_BF16_PROBES = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+_BF16_FLAGS = {"avx512_bf16", "amx_bf16"}
+_CPUINFO = Path("/proc/cpuinfo")
+
+
+def has_native_bf16() -> bool:
+    """Tell whether oneDNN is there and the processor multiplies bfloat16 natively.
+
+    Without such instructions torch still multiplies bfloat16, slower than float32. Processors
+    other than x86 count as having none: nothing here was measured on them.
+    """
+    onednn: Any = torch.backends.mkldnn
+    if not onednn.is_available():
+        return False
+    probes = [getattr(torch.cpu, name, None) for name in _BF16_PROBES]
+    if all(callable(probe) for probe in probes):
+        return any(bool(probe()) for probe in probes if probe is not None)
+    return bool(_BF16_FLAGS & _processor_words())
+
+
+def mkl_is_narrow() -> bool:
+    """Tell whether torch's own products of float32 leave half of the processor's width unused.
+
+    MKL asks who made the processor: on AMD's it multiplies by AVX2, also where there is AVX-512.
+    """
+    mkl: Any = torch.backends.mkl
+    wide = torch.backends.cpu.get_cpu_capability() == "AVX512"
+    return wide and mkl.is_available() and "AuthenticAMD" in _processor_words()
+
+
+@cache
+def _processor_words() -> frozenset[str]:
+    """Return the words of the system's description of the processor; none where there is no such.
+
+    On Linux these are its maker and its flags, among others.
+    """
+    try:
+        return frozenset(_CPUINFO.read_text(encoding="ascii", errors="replace").split())
+    except OSError:
+        return frozenset()
 
 
 # --- Hooks --------------------------------------------------------------------------------------

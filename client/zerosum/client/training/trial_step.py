@@ -12,6 +12,7 @@ from zerosum.client.spec import PrivacySpec, TrainSpec
 from zerosum.client.task import Task, TaskError, error_line
 from zerosum.client.task_errors import FAILURES
 from zerosum.client.training.dpsgd import ExampleTrainer
+from zerosum.client.training.fast import FastTrainer
 from zerosum.client.training.local import LocalTrainer
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ class TrialStep:
     def __init__(self, task: Task, training: TrainSpec, privacy: PrivacySpec, *, seed: int) -> None:
         self.trainer = LocalTrainer(task, training, seed=seed)
         self._stepper = self.trainer
+        if training.precision == "bf16":  # whether its rules know the model shows in a step alone
+            self._stepper = FastTrainer(task, training, seed=seed)
         if privacy.private and privacy.by_example:
             self._stepper = ExampleTrainer(task, training, privacy, seed=seed)
         self._start = self.trainer.initial_vector()

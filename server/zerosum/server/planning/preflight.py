@@ -5,6 +5,7 @@ from zerosum.client.privacy.noise_range import NoiseOutOfRangeError
 from zerosum.client.privacy.opendp import ExactUnavailableError, check_available
 from zerosum.client.protocol.survivors import CohortTooSmallError
 from zerosum.client.training.devices import here, missing
+from zerosum.client.training.precision import missing_bf16
 from zerosum.secagg.graph.failure_bounds import share_of
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.calibration import find_noise_multiplier, planned_run
@@ -93,6 +94,27 @@ def check_device(experiment: Experiment) -> None:
         raise ConfigError(
             f'device = "{experiment.device}": {reason}; write one of {devices}, or leave it'
         )
+
+
+def check_precision(experiment: Experiment) -> None:
+    """Raise ConfigError unless this machine can train in the precision that is asked for.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Whose clients train here.
+
+    Raises
+    ------
+    ConfigError
+        If this processor lacks native bfloat16 products.
+    """
+    if experiment.training.precision == "bf16":
+        reason = missing_bf16(experiment.device)
+        if reason is not None:
+            raise ConfigError(
+                f'training.precision = "bf16": {reason}; write training.precision=float32'
+            )
 
 
 def _check_sampling(experiment: Experiment, population: int) -> None:

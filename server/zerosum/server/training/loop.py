@@ -451,12 +451,14 @@ class FederatedTraining:
         return Result(self._folder.path, summary, self._records, as_arrays(model))
 
     def _computed_by(self) -> dict[str, Any]:
-        """Return device and training of the clients; nodes have devices of their own."""
+        """Return device, training and precision of the clients; nodes have devices of their own."""
         experiment, nodes = self._experiment, self._engine == DEPLOYED
         device = described(experiment.device)
         if nodes:
             experiment = experiment.model_copy(update={"device": "cpu", "trainer": "auto"})
-        return {"trainer": trainer_name(experiment, self._task), "device": device}
+        precision = "float64" if experiment.privacy.by_example else experiment.training.precision
+        trainer = trainer_name(experiment, self._task)
+        return {"trainer": trainer, "device": device, "precision": precision}
 
     def _facts(self) -> RunFacts:
         """Return what the summary says beside the experiment and its rounds."""

@@ -89,6 +89,8 @@ def _engine_rows(summary: Summary) -> list[tuple[str, str]]:
     where = f"{workers} workers, {engine['name']}" if workers > 1 else engine["name"]
     if engine["device"] != "cpu":
         where += f", on {engine['device']}"
+    if "precision" in engine:  # not in summaries of before there was a choice
+        where += f", {engine['precision']}"
     apart = ", without workers" if workers > 1 else ""
     return [
         ("computed by", f"the {engine['trainer']} trainer ({where})"),
