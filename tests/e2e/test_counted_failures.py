@@ -301,9 +301,9 @@ def test_the_plan_of_a_task_that_never_takes_a_step_is_one_line_and_2(
     experiment.write_text(tomli_w.dumps(BASE))
     done = CliRunner().invoke(app, [*command, str(experiment)])
     assert done.exit_code == 2, done.output
-    assert "error: model: the losses depend on no trained parameter" in done.output
-    assert "is an output detached" in done.output
-    assert len(done.output.strip().splitlines()) == 1
+    assert "error: model: the losses depend on no trained parameter" in done.stderr
+    assert "is an output detached" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
 
 
 def test_more_clients_than_there_are_records_for_can_be_planned(tmp_path, monkeypatch):

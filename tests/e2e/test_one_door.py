@@ -131,10 +131,10 @@ class Journal:
             self._client = context.node_config["partition-id"]
             return begin(environment, content, context, compute)
 
-        def sent(contribution):
+        def sent(contribution, *settings, **named):
             self._client = contribution.context.node_config["partition-id"]
             try:
-                return send(contribution)
+                return send(contribution, *settings, **named)
             finally:
                 self._client = None
 

@@ -129,11 +129,11 @@ def test_a_pipeline_that_forgets_its_noise_fails_the_audit(monkeypatch) -> None:
             # Not clipped to what the ledger believes: forty canaries at once.
             return 40 * super().update(request, task, client)
 
-    def unclipped(self, update, rounding, whose):
-        return np.rint(np.asarray(update) / self.encoding.step).astype(np.int64)
+    def unclipped(self, update, total, rounding, whose):
+        total.add(np.rint(np.asarray(update) / self.encoding.step).astype(np.int64))
 
     monkeypatch.setattr(audit, "_CanaryEnvironment", Leaky)
-    monkeypatch.setattr("zerosum.client.protocol.protection.Protection._encoded", unclipped)
+    monkeypatch.setattr("zerosum.client.protocol.protection.Protection._encode", unclipped)
     found = audited("encoding.ring_bits=40", canaries=400, noise_multiplier=2.0)
     assert found["violations"] == [1, 2]
     assert verdict(found).startswith("FAILED")

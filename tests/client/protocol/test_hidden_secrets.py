@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import logging
 import pkgutil
+import re
 import traceback
 import types
 from typing import Any
@@ -253,7 +254,7 @@ def dataclasses_of(package):
 def bulk(field):
     """Return whether a field holds bytes, arrays or tensors, by its type."""
     said = field.type if isinstance(field.type, str) else str(field.type)
-    plain = said.replace("Callable[[bytes]", "").replace("Callable[[torch.Tensor]", "")
+    plain = re.sub(r"Callable\[\[[^\]]*\], [^\]]*\]", "", said)
     return any(word in plain for word in ("bytes", "ndarray", "NDArray", "torch.Tensor", "Stream"))
 
 

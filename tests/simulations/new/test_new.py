@@ -302,8 +302,8 @@ def test_a_task_says_where_it_looked_for_its_data(tmp_path, monkeypatch):
     monkeypatch.chdir(made.folder)
     done = invoke("run", "experiment.toml")
     assert done.exit_code == 2
-    assert f"data.path = '{data}': nothing is there" in done.output
-    assert len(done.output.splitlines()) == 1
+    assert f"data.path = '{data}': nothing is there" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
     refused = invoke("run", "experiment.toml", "--set", "data.partition=natural")
     assert refused.exit_code == 2
     assert "edit data(client)" in refused.output

@@ -72,7 +72,7 @@ _BF16_AGREEMENT = 0.3
 moves a unit's output across zero now and then, which among few records is a tenth of a gradient."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Held:
     """Memory for all records of a client of some shape, and its batches with their programs."""
 

@@ -166,7 +166,7 @@ class DualLayer:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Order:
     """What is computed of a client's records before the steps, in one order of the records.
 
@@ -190,7 +190,7 @@ class _Order:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Batch:
     """Views of a batch's part of an order, of k records.
 

@@ -43,7 +43,7 @@ class NotLayerwise(Exception):
     """A forward pass in which layers do not tell an example's gradient."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Call:
     """A stage's call.
 
