@@ -43,7 +43,7 @@ def test_agreement_gives_the_vectors_of_rfc_7748(case):
     private, public, shared = (bytes.fromhex(case[name]) for name in ("scalar", "u", "shared"))
     hkdf = Hkdf(SALT)
     pair = KeyPair(private, hkdf)
-    assert pair.agree(public) == hkdf.extract(shared)
+    assert pair.agree_all([public]) == [hkdf.extract(shared)]
     if "public" in case:
         assert pair.public == bytes.fromhex(case["public"])
 
@@ -60,7 +60,7 @@ def test_keys_of_low_order_are_refused_before_and_at_agreement(key):
     with pytest.raises(LowOrderKey):
         check_public_key(key)
     with pytest.raises(LowOrderKey):
-        KeyPair(b"k" * 32, Hkdf(SALT)).agree(key)
+        KeyPair(b"k" * 32, Hkdf(SALT)).agree_all([key])
 
 
 def test_both_ends_agree_with_and_without_the_cache():
@@ -68,7 +68,7 @@ def test_both_ends_agree_with_and_without_the_cache():
     plain = [KeyPair(bytes([i]) * 32, hkdf) for i in (1, 2)]
     cached = [KeyPair(bytes([i]) * 32, hkdf, cache) for i in (1, 2)]
     agreed = {
-        one.agree(other.public)
+        one.agree_all([other.public])[0]
         for pairs in (plain, cached)
         for one, other in (pairs, reversed(pairs))
     }
@@ -84,7 +84,7 @@ def test_an_envelope_opens_only_for_its_pair_direction_and_session(cached):
     def channel(session, index, own):
         return Channel(session, index, own, shared.of(session) if cached else None)
 
-    sealed = channel(SALT, 1, alice).seal(b"plain", 2, bob.public)
+    sealed = channel(SALT, 1, alice).seal_all([b"plain"], [2], [bob.public])
     assert len(shared.of(SALT).envelopes) == cached
     assert channel(SALT, 2, bob).open(sealed, 1, alice.public) == b"plain"
     assert channel(SALT, 1, alice).open(sealed, 2, bob.public) is None
@@ -100,8 +100,10 @@ def test_an_envelope_opens_only_for_its_pair_direction_and_session(cached):
 def test_one_damaged_envelope_among_many_is_the_only_one_that_does_not_open():
     hkdf, shared = Hkdf(SALT), SharedCache()
     alice, *others = (KeyPair(bytes([i]) * 32, hkdf) for i in range(1, 6))
-    sealed = [Channel(SALT, i, other, shared.of(SALT)).seal(bytes([i]) * 72, 1, alice.public)
-              for i, other in enumerate(others, 2)]  # fmt: skip
+    sealed = [
+        Channel(SALT, i, other, shared.of(SALT)).seal_all([bytes([i]) * 72], [1], [alice.public])
+        for i, other in enumerate(others, 2)
+    ]
     sealed[2] = sealed[2][:-1] + bytes([sealed[2][-1] ^ 1])
     for cache in (shared.of(SALT), None):
         plain = Channel(SALT, 1, alice, cache).open_all(

@@ -48,7 +48,7 @@ from zerosum.client.protocol.open_sessions import find_party, forget_party, keep
 from zerosum.client.request import Request
 from zerosum.client.session_limits import TooManyOpeningsError
 from zerosum.client.spec import ClientPolicy, DataSpec, ModelSpec
-from zerosum.client.task import ClientInfo, Task, resolve_task
+from zerosum.client.task import ClientInfo, Task, TaskError, resolve_task
 from zerosum.client.task_errors import FAILURES
 from zerosum.secagg import Client, ClientParty, IdealClientParty, RemoteProtocolError, Session
 from zerosum.secagg.messages.all_messages import session_of
@@ -404,11 +404,12 @@ def _check_precision(request: Request, device: str) -> None:
     question = request.question
     if question.kind != "train" or question.training.precision == "float32":
         return
-    from zerosum.client.training.precision import missing_bf16
+    from zerosum.client.training.precision import missing_bf16, refuse_bf16
 
-    reason = missing_bf16(device)
-    if reason is not None:
-        raise Declined(f'training.precision = "{question.training.precision}": {reason}')
+    try:
+        refuse_bf16(question.training, missing_bf16(device))
+    except TaskError as error:
+        raise Declined(str(error)) from None
 
 
 @lru_cache(maxsize=16)

@@ -177,16 +177,6 @@ class KeyPair:
         self._cache = cache
         self._parsed = parsed if cache is None else cache.public_keys
 
-    def agree(self, peer: bytes) -> bytes:
-        """Return the key extracted from the agreement with a peer's public key.
-
-        Raises
-        ------
-        LowOrderKey
-            If the agreement is all zeros.
-        """
-        return self.agree_all((peer,))[0]
-
     def agree_all(self, peers: Sequence[bytes]) -> list[bytes]:
         """Return the keys extracted from the agreements with peers' public keys.
 
@@ -397,24 +387,6 @@ class Channel:
             names = zip(agreed, directions, sealed, strict=True)
             self._cache.envelopes.update(zip(names, plain, strict=True))
         return b"".join(sealed)
-
-    def seal(self, plain: bytes, recipient: int, peer: bytes) -> bytes:
-        """Seal a message to one client, as :meth:`seal_all` does to many.
-
-        Parameters
-        ----------
-        plain : bytes
-        recipient : int
-            Roster index.
-        peer : bytes
-            The recipient's public channel key.
-
-        Returns
-        -------
-        bytes
-            16 more than ``plain``.
-        """
-        return self.seal_all([plain], [recipient], [peer])
 
     def open_all(
         self, sealed: Sequence[bytes], senders: Sequence[int], peers: Sequence[bytes]

@@ -4,8 +4,9 @@ from zerosum.client.privacy.local_dp_noise import noise_inside
 from zerosum.client.privacy.noise_range import NoiseOutOfRangeError
 from zerosum.client.privacy.opendp import ExactUnavailableError, check_available
 from zerosum.client.protocol.survivors import CohortTooSmallError
+from zerosum.client.task import TaskError
 from zerosum.client.training.devices import here, missing
-from zerosum.client.training.precision import missing_bf16
+from zerosum.client.training.precision import missing_bf16, refuse_bf16
 from zerosum.secagg.graph.failure_bounds import share_of
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.calibration import find_noise_multiplier, planned_run
@@ -109,12 +110,10 @@ def check_precision(experiment: Experiment) -> None:
     ConfigError
         If this processor lacks native bfloat16 products.
     """
-    if experiment.training.precision == "bf16":
-        reason = missing_bf16(experiment.device)
-        if reason is not None:
-            raise ConfigError(
-                f'training.precision = "bf16": {reason}; write training.precision=float32'
-            )
+    try:
+        refuse_bf16(experiment.training, missing_bf16(experiment.device))
+    except TaskError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _check_sampling(experiment: Experiment, population: int) -> None:

@@ -2,13 +2,14 @@
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from zerosum.client.nearest_word import did_you_mean
+from zerosum.client.spec.training import Precision
 from zerosum.server.config import ConfigError
 from zerosum.simulations.bench.engine import (
     MASKED,
@@ -28,7 +29,7 @@ from zerosum.simulations.terminal.user_errors import check_writable, number, use
 MODELS = ("mlp", "cnn")
 TRAINERS = ("auto", "fast", "general", "batched")
 VERSUS = ("bare", MASKED, *PEERS)
-PRECISIONS = ("float32", "bf16")
+PRECISIONS = get_args(Precision)
 WIDTH_COLUMNS = 110
 MOST_WORKERS = 256
 MOST_CLIENTS = 10_000_000
@@ -69,7 +70,7 @@ def engine(
 ) -> None:
     """Compare engines of simulation on the same rounds of federated averaging.
 
-    Records are synthetic, 28x28, of 62 classes; each client of a cohort trains one epoch in
+    Records are synthetic, 28x28, of 62 classes; each client of a cohort trains --epochs epochs in
     batches of 20 by SGD at 0.1. mlp is 784-200-62; cnn has two 5x5 convolutions of 32 and 64
     channels, pooling, 512 and 62 units.
 
