@@ -96,6 +96,15 @@ def test_opacus_is_measured_by_its_fastest_mode():
     assert "| 1.25; - |" in line(text, "of the plain step")
 
 
+@pytest.mark.parametrize("cipher", ["AES-128-GCM", "AES-128-CTR"])
+def test_an_unmasking_is_set_beside_the_keystream_that_is_named(cipher):
+    primitives = {"server_unmask_cpu_s": 1.0, "server_unmask_ctr_cpu_s": 1.2}
+    session = {"cipher": cipher, "server_unmask_cpu_s": 1.5, "primitives": primitives}
+    text = table(figures(**{"secagg-10": session}), short=False)
+    assert "| 1.25; - times |" in line(text, "if keystream were of AES-CTR")
+    assert ("by AES-GCM alone | 1.50; - times |" in text) == (cipher == "AES-128-GCM")
+
+
 def test_every_row_is_of_a_part_that_is_measured():
     class Asked(dict):  # type: ignore[type-arg]
         def __missing__(self, name):

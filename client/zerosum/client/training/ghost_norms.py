@@ -167,11 +167,11 @@ def measure(capture: Capture, kept: KeptProducts | None = None) -> MeasuredLayer
     squares, rows, sums = torch.zeros_like(lengths), None, None
     if capture.trains_weight:
         if convolves:
-            found, seen, rows = _convolution(capture, KeptProducts() if kept is None else kept)
+            raw, seen, rows = _convolution(capture, KeptProducts() if kept is None else kept)
         else:
             left = gradient.flatten(1, -2).transpose(1, 2)
-            found, seen, _ = _product(left, inputs.flatten(1, -2))
-        squares = torch.maximum(found, CANCELLED * lengths * seen)
+            raw, seen, _ = _product(left, inputs.flatten(1, -2))
+        squares = torch.maximum(raw, CANCELLED * lengths * seen)
     if capture.trains_bias:
         sums = gradient.sum((2, 3)) if convolves else gradient.flatten(1, -2).sum(1)
         positions = gradient[0].numel() // max(1, sums.shape[1])
@@ -273,12 +273,12 @@ def _over_patches(capture: Capture, rows: torch.Tensor | None) -> Measured:
             right = right.squeeze(1)
         else:
             left = left.view(len(left), groups, -1, left.shape[2])
-        squares, seen, product = _product(left, right, keep=rows is not None)
+        *measured, product = _product(left, right, keep=rows is not None)
         if rows is not None and product is not None:
             rows[some] = product.flatten(1)
-        parts.append((squares, seen))
-    found, seen = (torch.cat(column) for column in zip(*parts, strict=True))
-    return found, seen, rows
+        parts.append(measured)
+    squares, seen = (torch.cat(column) for column in zip(*parts, strict=True))
+    return squares, seen, rows
 
 
 def _unfolded(layer: nn.Conv2d, images: torch.Tensor, size: torch.Size) -> torch.Tensor:

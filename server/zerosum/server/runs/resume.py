@@ -223,10 +223,10 @@ def check_cohort(ledger: RunLedger, planned: Planned, folder: RunFolder) -> None
 
 def _check_once(ledger: RunLedger, round: int, clients: set[int]) -> None:
     """Refuse an order of clients that is not the one in which the population was spent so far."""
-    asked = [index for index in sorted(clients) if ledger.times_asked(index)]
-    if asked:
+    spent = [index for index in sorted(clients) if ledger.times_asked(index)]
+    if spent:
         raise ConfigError(
-            f'sampling.kind = "once": round {round} would ask client {asked[0]} a second time: '
+            f'sampling.kind = "once": round {round} would ask client {spent[0]} a second time: '
             "another version of zerosum has drawn the order in which the run spends its clients; "
             "go on with that version, or start a new run with --out"
         )

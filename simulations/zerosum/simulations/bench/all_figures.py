@@ -155,8 +155,8 @@ def run(
             partial.add(measured(part, tell))
         except BenchError as error:  # a part that fails costs itself alone
             missing[part.name] = f"{error}"
-    found = {row["part"]: {k: v for k, v in row.items() if k != "part"} for row in partial.rows}
-    return {"parts": found, "missing": missing}
+    rows = {row["part"]: {k: v for k, v in row.items() if k != "part"} for row in partial.rows}
+    return {"parts": rows, "missing": missing}
 
 
 def measured(part: Part, tell: Callable[[str], None]) -> Values:
@@ -204,12 +204,12 @@ def measured(part: Part, tell: Callable[[str], None]) -> Values:
     }
 
 
-def merged(before: Values, found: Values, asked: Collection[str]) -> Values:
+def merged(before: Values, figures: Values, asked: Collection[str]) -> Values:
     """Return the figures of an earlier file with those of parts that were asked for replaced.
 
     Parameters
     ----------
-    before, found : dict
+    before, figures : dict
         As :func:`run` returns them.
     asked : collection of str
         Names of the parts: what an earlier file says of them is out of date, even where they fail.
@@ -223,7 +223,7 @@ def merged(before: Values, found: Values, asked: Collection[str]) -> Values:
         what: {name: each for name, each in before.get(what, {}).items() if name not in asked}
         for what in ("parts", "missing")
     }
-    return {what: kept[what] | found[what] for what in kept}
+    return {what: kept[what] | figures[what] for what in kept}
 
 
 @contextmanager
@@ -278,7 +278,7 @@ def _of_an_attack(folder: Path) -> list[Values]:
             if row["metric"] != "PSNR" or row["seed"] != "pooled" or row["status"] != "value":
                 continue
             key = row["setting"], row["protection"]
-            found = {"setting": key[0], "protection": key[1], "psnr_db": float(row["value"])}
-            found["baseline_db"] = float(row["baseline"])
-            best[key] = max(best.get(key, found), found, key=lambda each: float(each["psnr_db"]))
+            mean = {"setting": key[0], "protection": key[1], "psnr_db": float(row["value"])}
+            mean["baseline_db"] = float(row["baseline"])
+            best[key] = max(best.get(key, mean), mean, key=lambda each: float(each["psnr_db"]))
     return list(best.values())

@@ -115,17 +115,17 @@ def _methods(name: str, batch: int, missing: dict[str, str]) -> Iterator[tuple[s
     peers = {"opacus-hooks": _opacus_hooks, "opacus-ghost": _opacus_ghost}
     for method, make in {"per-example-float64": lambda *_: wide, **peers}.items():
         try:
-            made = make(name, inputs, targets)
-            made.step()
+            peer = make(name, inputs, targets)
+            peer.step()
         except ImportError as error:
             missing[method] = f"{error}: install the extra opacus, or name a folder by --peers"
         except Exception as error:  # whatever a release of it runs into
             missing[method] = f"it fails: {error_line(error)}"
         else:
-            difference = float((made.total().float() - expected).norm() / expected.norm())
+            difference = float((peer.total().float() - expected).norm() / expected.norm())
             if not difference < _TOLERANCE:
                 raise BenchError(f"{method} has another sum than ours, by {difference:.2g} of it")
-            yield method, made
+            yield method, peer
 
 
 def _batch(count: int) -> tuple[torch.Tensor, torch.Tensor]:

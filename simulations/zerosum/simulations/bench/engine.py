@@ -206,15 +206,15 @@ def _rows(
             stack.callback(entrant.kill)
         field = _Field(entrants, contest.tell, missing)
         field.take_turns("starting", Entrant.ready)
-        found = Timings(workload, clock_of(workload.device, contest.workers))
+        timings = Timings(workload, clock_of(workload.device, contest.workers))
         for number in range(workload.rounds - MEMORY):
             spent = field.take_turns(f"{workload.model}, round {number}:", Entrant.round)
             if number >= WARM_UP:
-                found.rounds.append(spent)
-                keep(found.rows(field.failed, {}))
+                timings.rounds.append(spent)
+                keep(timings.rows(field.failed, {}))
         memory = field.take_turns("memory of", Entrant.peak_memory_mb)
         field.take_turns("ending", Entrant.end)
-    return found.rows(field.failed, memory)
+    return timings.rows(field.failed, memory)
 
 
 class _Field:

@@ -31,8 +31,8 @@ def clock_of(device: str, workers: Sequence[int]) -> str:
     str
         ``"cpu"`` for one worker on a CPU, where the system tells; else ``"wall"``.
     """
-    told = cpu_seconds(os.getpid()) is not None
-    return "cpu" if told and device == "cpu" and list(workers) == [1] else "wall"
+    counted = cpu_seconds(os.getpid()) is not None
+    return "cpu" if counted and device == "cpu" and list(workers) == [1] else "wall"
 
 
 def share_of_cores(rows: Sequence[Values]) -> float:

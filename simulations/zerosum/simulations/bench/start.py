@@ -142,10 +142,10 @@ def command(arguments: Sequence[str], code: int, time_limit: float) -> Start:
         If it ends otherwise.
     """
     with tempfile.TemporaryDirectory() as folder:
-        told = Path(folder) / "modules"
-        line = [sys.executable, "-c", _CODE.format(path=str(told)), *arguments]
+        listing = Path(folder) / "modules"
+        line = [sys.executable, "-c", _CODE.format(path=str(listing)), *arguments]
         ended = started(line, code, time_limit, folder)
-        modules = told.read_text(encoding="utf-8").split()
+        modules = listing.read_text(encoding="utf-8").split()
     heavy = tuple(name for name in HEAVY if name in modules)
     return Start(ended.cpu_s, ended.first_line_s, len(modules), heavy)
 

@@ -60,10 +60,10 @@ def all_figures(
             interruptible(lambda: _left(partial)),
             ProgressBar(len(wanted), "part", console, done) as bar,
         ):
-            found = run(wanted, partial, show=bar.show, tell=bar.line)
-        write_json(json_file, merged(before, found, {*found["parts"], *found["missing"]}))
+            figures = run(wanted, partial, show=bar.show, tell=bar.line)
+        write_json(json_file, merged(before, figures, {*figures["parts"], *figures["missing"]}))
         partial.remove()
-    for name, reason in found["missing"].items():
+    for name, reason in figures["missing"].items():
         console.print(
             f"{name} is left out: {reason}", markup=False, highlight=False, soft_wrap=True
         )
