@@ -4,7 +4,8 @@ import pytest
 
 from zerosum.client.protocol.survivors import CohortTooSmallError
 from zerosum.client.spec import PrivacySpec, SecAggSpec
-from zerosum.secagg.graph.parameters import auto_parameters, graph_parameters
+from zerosum.secagg.graph.auto_degree import auto_parameters
+from zerosum.secagg.graph.parameters import graph_parameters
 from zerosum.server.privacy.release_sampling import sampling_terms
 from zerosum.server.private_sum import thresholds
 from zerosum.server.private_sum.thresholds import Thresholds, survivors_needed

@@ -1,11 +1,8 @@
 """The smallest degree and threshold at which a masking graph fails rarely enough."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from types import MappingProxyType
-from typing import Final
+from functools import lru_cache
 
 from zerosum.secagg.errors import LocalProtocolError, NoFeasibleGraph, UnsafeGraph
 from zerosum.secagg.graph import tails
@@ -26,24 +23,6 @@ from zerosum.secagg.stages import ServerMode
 # A session that fails for want of shares costs a new attempt and no privacy, so that it may fail
 # more often than secrecy does.
 CORRECTNESS = 2.0**-20
-
-# From so many clients on the complete graph costs too much whatever else speaks for it.
-LARGE = 500
-
-# Below so many clients ``auto`` takes the complete graph. A sparse one costs half or less at any
-# size, but is made for floor(dropout x n) dropouts, and more may come by chance. Where each client
-# drops out at the assumed rate of 0.1, sparse sessions of 50, 80, 100 and 200 end without a sum at
-# most once in 9, 60, 300 and 5,000 times, where the complete graph does so in none of 100,000. A
-# semi-honest server's sparse graph is connected for floor(dropout x n) dropouts and no more, so
-# that nearly every other session ends: it waits until the complete graph costs too much.
-COMPLETE_BELOW: Final[Mapping[ServerMode, int]] = MappingProxyType(
-    {ServerMode.MALICIOUS: 80, ServerMode.SEMI_HONEST: LARGE}
-)
-
-# The least dropout that a sparse graph below LARGE is made for. Made for none, 100 clients have 8
-# neighbours whose 8 shares are all needed: one that lies, or vanishes, ends the session. Made for
-# 0.1 they have 26 to 31, and as many liars as are assumed are located and named.
-LEAST_DROPOUT = 0.1
 
 # A range of more degrees than this is halved before the slow sum over groups is asked.
 _FEW_DEGREES = 8
@@ -262,8 +241,7 @@ def graph_parameters(
         Bound on the probability that those who may drop out leave a client with fewer than t
         neighbours, over the cohort.
     complete_below : int
-        Cohorts smaller than this get the complete graph; for ``auto`` the server's
-        ``COMPLETE_BELOW``.
+        Cohorts smaller than this get the complete graph.
     degree : int, optional
         The one degree to look at, up to n - 1; by default the smallest that can do.
 
@@ -298,7 +276,7 @@ def graph_parameters(
         n,
         dropout,
         corruption,
-        _mode(server),
+        server_mode(server),
         n if roster is None else roster,
         security,
         correctness,
@@ -307,53 +285,8 @@ def graph_parameters(
     )
 
 
-def auto_parameters(
-    n: int,
-    dropout: float,
-    corruption: float,
-    server: str = "malicious",
-    roster: int | None = None,
-    *,
-    security: float = SECURITY,
-) -> GraphParameters:
-    """Return the graph of ``secagg.degree = "auto"``: the smallest safe one that is robust.
-
-    Parameters
-    ----------
-    n : int
-    dropout, corruption : float
-    server : str
-    roster : int, optional
-    security : float
-        All as for :func:`graph_parameters`.
-
-    Returns
-    -------
-    GraphParameters
-        Complete below the server's ``COMPLETE_BELOW``, and where no sparse graph can do. Below
-        ``LARGE`` a sparse one stands at least ``LEAST_DROPOUT``.
-
-    Raises
-    ------
-    NoFeasibleGraph, LocalProtocolError
-        As :func:`graph_parameters`.
-    """
-    of = partial(
-        graph_parameters, n, corruption=corruption, server=server, roster=roster, security=security
-    )
-    if n >= LARGE:
-        return of(dropout)
-    if n >= COMPLETE_BELOW[_mode(server)]:
-        try:
-            sparse = of(max(dropout, LEAST_DROPOUT))
-        except NoFeasibleGraph:
-            return of(dropout, complete_below=LARGE)
-        if not sparse.complete:
-            return sparse
-    return of(dropout, complete_below=LARGE)
-
-
-def _mode(server: str) -> ServerMode:
+def server_mode(server: str) -> ServerMode:
+    """Return the mode of a name, or raise LocalProtocolError."""
     try:
         return ServerMode(server)
     except ValueError:
@@ -421,7 +354,7 @@ def is_feasible(
     bool
     """
     whole = n if roster is None else roster
-    a = Assumptions.of(n, whole, dropout, corruption, _mode(server), security, correctness)
+    a = Assumptions.of(n, whole, dropout, corruption, server_mode(server), security, correctness)
     return 1 <= degree < n - 1 and _feasible(a) and not _hopeless(a, degree, degree, False)
 
 
@@ -502,7 +435,7 @@ def check(
     LocalProtocolError
         If the policy makes no sense.
     """
-    mode = _mode(server)
+    mode = server_mode(server)
     if not 2 <= n <= roster:
         raise UnsafeGraph("cohort", n, degree, threshold)
     if dropout is None:

@@ -6,14 +6,9 @@ from functools import lru_cache
 from zerosum.client.protocol.survivors import CohortTooSmallError, min_survivors
 from zerosum.client.spec import PrivacySpec, SecAggSpec
 from zerosum.secagg import GraphParameters, LocalProtocolError, RemoteProtocolError, ServerMode
+from zerosum.secagg.graph.auto_degree import LARGE, auto_parameters
 from zerosum.secagg.graph.failure_bounds import colluders_in, share_of
-from zerosum.secagg.graph.parameters import (
-    LARGE,
-    auto_parameters,
-    check,
-    graph_parameters,
-    is_feasible,
-)
+from zerosum.secagg.graph.parameters import check, graph_parameters, is_feasible
 
 SMALLEST_COHORT = 2
 """A sum of fewer has nothing to hide in."""

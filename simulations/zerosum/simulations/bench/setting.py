@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from math import ceil, floor, log2
 
 from zerosum.secagg import IdentityKey, Roster, ServerMode, Session, request_digest
+from zerosum.secagg.graph.auto_degree import auto_parameters
 from zerosum.secagg.graph.failure_bounds import colluders_in
-from zerosum.secagg.graph.parameters import auto_parameters, graph_parameters
+from zerosum.secagg.graph.parameters import graph_parameters
 from zerosum.secagg.randomness import derive_seed, numpy_generator
 from zerosum.simulations.bench.process import Values
 
