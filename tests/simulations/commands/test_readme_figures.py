@@ -43,8 +43,8 @@ def line(text, what):
 
 def test_a_figure_is_that_of_the_file():
     text = table(figures(mlp=MLP), short=True)
-    assert line(text, "of the plain PyTorch loop") == (
-        "| a round of 100 clients, MLP, of the plain PyTorch loop: open; protected; masked "
+    assert line(text, "times the plain PyTorch loop") == (
+        "| a round of 100 clients, MLP, times the plain PyTorch loop: open; protected; masked "
         "| 0.40; -; - | `zerosum bench engine --versus zerosum-masked` |"
     )
     assert "| 3.2; 25; - |" in line(text, "pfl; Flower's simulation; FedJAX")
@@ -65,7 +65,7 @@ def test_the_readme_has_the_short_rows_alone():
 
 def test_a_mark_stands_beside_its_figure_and_waits_for_one():
     text = marks(figures(mlp=MLP))
-    assert "| at most 0.40; 0.46; 4 | 0.40; -; - |" in line(text, "of the plain PyTorch loop")
+    assert "| at most 0.40; 0.46; 4 | 0.40; -; - |" in line(text, "times the plain PyTorch loop")
     assert "| at most 1.2 | - |" in line(text, "a population of 1,000,000")
     assert "test accuracy" not in text
 
@@ -93,7 +93,7 @@ def test_opacus_is_measured_by_its_fastest_mode():
     ]
     text = table(figures(dpsgd={"rows": rows}), short=False)
     assert "| 3.1; - |" in line(text, "Opacus")
-    assert "| 1.25; - |" in line(text, "of the plain step")
+    assert "| 1.25; - |" in line(text, "in float32, times the plain step")
 
 
 @pytest.mark.parametrize("cipher", ["AES-128-GCM", "AES-128-CTR"])
@@ -101,7 +101,7 @@ def test_an_unmasking_is_set_beside_the_keystream_that_is_named(cipher):
     primitives = {"server_unmask_cpu_s": 1.0, "server_unmask_ctr_cpu_s": 1.2}
     session = {"cipher": cipher, "server_unmask_cpu_s": 1.5, "primitives": primitives}
     text = table(figures(**{"secagg-10": session}), short=False)
-    assert "| 1.25; - times |" in line(text, "if keystream were of AES-CTR")
+    assert "| 1.25; - times |" in line(text, "by AES-CTR alone")
     assert ("by AES-GCM alone | 1.50; - times |" in text) == (cipher == "AES-128-GCM")
 
 

@@ -286,7 +286,22 @@ def graph_parameters(
 
 
 def server_mode(server: str) -> ServerMode:
-    """Return the mode of a name, or raise LocalProtocolError."""
+    """Return the mode of a name.
+
+    Parameters
+    ----------
+    server : str
+        ``"malicious"`` or ``"semi-honest"``, or the mode itself.
+
+    Returns
+    -------
+    ServerMode
+
+    Raises
+    ------
+    LocalProtocolError
+        If there is no such mode.
+    """
     try:
         return ServerMode(server)
     except ValueError:
