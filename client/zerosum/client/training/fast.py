@@ -193,7 +193,8 @@ class FastTrainer(LocalTrainer):
         TaskError
             If bfloat16 is asked for and cannot be had: nothing is trained in float32 instead.
         """
-        refuse_bf16(self.spec, missing_bf16(self.device.type) or self._why or None)
+        if self.spec.precision == "bf16":
+            refuse_bf16(self.spec, missing_bf16(self.device.type) or self._why or None)
         if self._layers is not None and start.shape == (self.public + self.layout.length,):
             examples = as_examples(dataset, self.dtype, self.device)
             number = int.from_bytes(seed, "little") if isinstance(seed, bytes) else seed
@@ -336,10 +337,10 @@ class FastTrainer(LocalTrainer):
         self._begin(self._behind, count)
         dual.first_pass(self._check)
         per_epoch = -(-count // batch_size(count, self.spec))
-        places = torch.arange(count)
-        if first is not None:
-            places = torch.empty_like(first).scatter_(0, first, places)
         steps = step_count(count, self.spec)
+        places = torch.arange(count)
+        if first is not None and steps > per_epoch:
+            places = torch.empty_like(first).scatter_(0, first, places)
         for step, turn, order in orders:
             if turn == 0:
                 again = places if order is None else places[order]

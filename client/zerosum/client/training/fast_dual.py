@@ -46,8 +46,8 @@ class LargeProduct:
     ----------
     multiply : callable
         Multiplies a float tensor of shape (m, k) by the transpose of one of shape (n, k), both
-        strided in any way and left as they are, and returns a tensor of their dtype, shape (m, n),
-        in memory of its own.
+        strided in any way and left as they are, and returns a tensor of their dtype, or of the one
+        that they were rounded to, shape (m, n), in memory of its own.
     cost : float
         Time of an operation, in those of an operation of a batch's products in float32.
     """
@@ -116,9 +116,9 @@ def rounded_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     Returns
     -------
     torch.Tensor
-        float32, shape (m, n), in memory of its own.
+        bfloat16, shape (m, n), in memory of its own.
     """
-    return torch.mm(left.bfloat16(), right.bfloat16().t()).float()
+    return torch.mm(left.bfloat16(), right.bfloat16().t())
 
 
 ROUNDED = LargeProduct(rounded_product, cost=0.45)
@@ -380,6 +380,6 @@ class DualProgram:
         # Transposed in memory too, for which oneDNN is a quarter faster.
         moves = torch.mul(self._gradients.t(), -dual.rate, out=self._moves)
         moved = dual.large.multiply(moves, self.rows.t())
-        np.copyto(change[weight].reshape(moved.shape), moved.numpy())
+        torch.from_numpy(change[weight]).view(moved.shape).copy_(moved)
         for where in bias:
             torch.sum(moves, 1, out=torch.from_numpy(change[where]))
