@@ -91,7 +91,7 @@ class FastTrainer(LocalTrainer):
     gradient with autograd's for every shape of inputs. Whatever differs is trained by
     :class:`LocalTrainer`, with its bits. A first linear layer takes its dual form where that saves
     arithmetic (:mod:`zerosum.client.training.fast_dual`). These choices, as all else, follow from
-    the arguments alone, never from clients seen before.
+    the arguments and the processor alone, never from clients seen before.
 
     Parameters
     ----------

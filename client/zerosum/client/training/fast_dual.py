@@ -3,8 +3,8 @@
 Under plain SGD the weights of a first layer only ever move along a client's own records. With
 records X of shape (n, inputs) and, for each record, the sum of the gradients of its outputs so far,
 G of shape (n, width), they are W0 - rate * G'X. Outputs then are X W0' - rate * (X X') G. One
-product gives X W0', one the Gram matrix X X', and one G'X at the end; a step multiplies a batch's
-rows of the Gram matrix, which are shorter than the records. The bias is the weight of one more
+product gives X W0' and, beside it, the Gram matrix X X'; another G'X at the end; a step multiplies
+a batch's rows of the Gram matrix, which are shorter than the records. The bias is the weight of one more
 input that is 1 in every record: it adds 1 to each entry of the Gram matrix.
 """
 
@@ -40,7 +40,7 @@ _NORMS = (2.0**-60, 2.0**100)
 
 @dataclass(frozen=True)
 class LargeProduct:
-    """The way in which the three large products of the dual form are computed.
+    """The way in which the two large products of the dual form are computed.
 
     Attributes
     ----------
@@ -132,11 +132,11 @@ class DualLayer:
     Attributes
     ----------
     layer : Linear
-        Its weights hold the global model, and stay as they are.
+        Its weights are not read, and stay as they are.
     rate : float
         Learning rate.
     large : LargeProduct
-        Computes the three large products.
+        Computes the two large products.
     """
 
     layer: Linear
