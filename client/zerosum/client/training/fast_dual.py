@@ -4,8 +4,8 @@ Under plain SGD the weights of a first layer only ever move along a client's own
 records X of shape (n, inputs) and, for each record, the sum of the gradients of its outputs so far,
 G of shape (n, width), they are W0 - rate * G'X. Outputs then are X W0' - rate * (X X') G. One
 product gives X W0' and, beside it, the Gram matrix X X'; another G'X at the end; a step multiplies
-a batch's rows of the Gram matrix, which are shorter than the records. The bias is the weight of one more
-input that is 1 in every record: it adds 1 to each entry of the Gram matrix.
+a batch's rows of the Gram matrix, which are shorter than the records. The bias is the weight of one
+more input that is 1 in every record: it adds 1 to each entry of the Gram matrix.
 """
 
 from collections.abc import Callable
