@@ -16,6 +16,8 @@ from zerosum.client.spec import TrainSpec
 from zerosum.client.training import fast
 from zerosum.client.training.batches import schedule
 from zerosum.client.training.fast import FastTrainer, choose_trainer
+from zerosum.client.training.fast_layers import Arena, Linear, Parameter, Update
+from zerosum.client.training.fast_model import Program
 from zerosum.client.training.initial_model import build_model, initial_vector
 from zerosum.client.training.local import LocalTrainer
 from zerosum.client.training.projection import Projection
@@ -334,3 +336,32 @@ def test_checks_load_no_algebra_that_takes_a_second() -> None:
         [sys.executable, "-c", CHECKED], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["fast", "False"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0, 1e4, float("nan")])
+def test_the_gradient_of_cross_entropy_errs_no_more_than_autograds(
+    scale: float, dtype: torch.dtype
+) -> None:
+    generator = torch.Generator().manual_seed(5)
+    scores = torch.randn((9, 7), generator=generator, dtype=dtype)
+    scores[0] *= scale  # one record, beside others
+    targets = torch.arange(9) % 7
+
+    def by_autograd(dtype: torch.dtype) -> Tensor:
+        leaf = scores.to(dtype, copy=True).requires_grad_()
+        nn.functional.cross_entropy(leaf, targets).backward()
+        assert leaf.grad is not None
+        return leaf.grad
+
+    same = torch.eye(7, dtype=dtype)
+    layers = [Linear(Parameter(same, same.clone(), Update(None)), None)]
+    program = Program(layers, (9, 7), Arena(dtype), inner=True)
+    program.outputs(scores)
+    found, exact = program.descend(targets).clone(), by_autograd(torch.float64)
+    assert torch.equal(found.isnan(), exact.isnan())
+    allowed = (by_autograd(dtype) - exact).nan_to_num().abs().max() + torch.finfo(dtype).eps / 9
+    assert (found - exact).nan_to_num().abs().max() <= allowed
+    program.outputs(scores)
+    wrong = program.descend(targets.roll(1)).double()
+    assert not torch.allclose(wrong, exact, equal_nan=True)

@@ -164,7 +164,7 @@ def test_rules_that_differ_from_autograd_are_not_used(
     descend = Program.descend
 
     def off_by_a_percent(self: Program, targets: Tensor) -> None:
-        self._mean.mul_(1.01)
+        self._mean *= 1.01
         descend(self, targets)
 
     monkeypatch.setattr(Program, "descend", off_by_a_percent)

@@ -14,7 +14,13 @@ from torch import Tensor, nn
 from zerosum.client.spec import TrainSpec
 from zerosum.client.training import fast_dual
 from zerosum.client.training.fast import FastTrainer
-from zerosum.client.training.fast_dual import FULL_PRECISION, DualLayer, DualProgram, LargeProduct
+from zerosum.client.training.fast_dual import (
+    FULL_PRECISION,
+    DualLayer,
+    DualProgram,
+    LargeProduct,
+    full_precision,
+)
 from zerosum.client.training.fast_layers import Linear, Parameter, Update
 from zerosum.client.training.initial_model import initial_vector
 from zerosum.client.training.local import LocalTrainer
@@ -48,7 +54,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     ended: list[int] = []
     write = DualProgram.write_change
 
-    def counting(self: DualProgram, change: Tensor) -> None:
+    def counting(self: DualProgram, change: np.ndarray) -> None:
         ended.append(len(self.rows))
         write(self, change)
 
@@ -79,7 +85,7 @@ def test_every_model_and_schedule_trains_as_autograd_does(
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
 
 
-def test_a_large_client_of_several_epochs_takes_three_large_products(
+def test_a_large_client_of_several_epochs_takes_two_large_products(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     task, start, data = wide_client()
@@ -93,11 +99,8 @@ def test_a_large_client_of_several_epochs_takes_three_large_products(
     assert trainer._dual is not None
     trainer._dual = replace(trainer._dual, large=LargeProduct(counting, FULL_PRECISION.cost))
     trainer.train(start, data, SEED)
-    assert sorted(shapes) == [
-        ((60, 400), (60, 400)),
-        ((60, 400), (100, 400)),
-        ((100, 60), (400, 60)),
-    ]
+    # Outputs and Gram matrix of all records, side by side, and the change.
+    assert shapes == [((60, 400), (100 + 60, 400)), ((100, 60), (400, 60))]
 
 
 def wide_client() -> tuple[Task, np.ndarray, tuple[Tensor, Tensor]]:
@@ -219,6 +222,20 @@ def test_the_dual_form_is_taken_where_it_saves_operations(
     count: int, size: int, steps: int, taken: bool
 ) -> None:
     assert layer(784, 200).pays(count, size, steps) == taken
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_one_epoch_takes_the_dual_form_where_large_products_are_twice_as_fast(
+    narrow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fast_dual, "mkl_is_narrow", lambda: narrow)
+    has_onednn = fast_dual.has_onednn_product()
+    for dtype, taken in ((torch.float32, narrow and has_onednn), (torch.float64, False)):
+        trainer = FastTrainer(Task(lambda: nn.Linear(784, 200)), SPECS["epochs"], dtype=dtype)
+        assert trainer._dual is not None
+        assert trainer._dual.pays(100, 20, 5) == taken
+    monkeypatch.setattr(fast_dual, "has_onednn_product", lambda: False)
+    assert not replace(layer(784, 200), large=full_precision(torch.float32)).pays(100, 20, 5)
 
 
 def layer(inputs: int, width: int) -> DualLayer:

@@ -72,9 +72,6 @@ def test_kernels_give_the_gradients_of_autograd() -> None:
         upstream, inputs.detach().relu(), 0, grad_input=torch.empty_like(upstream)
     )
     assert torch.equal(relu, gradient(inputs.relu()))
-    logs = inputs.log_softmax(1)
-    found = kernels.log_softmax_backward(upstream, logs, 1, logs.dtype)
-    assert torch.allclose(found, gradient(logs))
     weight = torch.randn((3, 3, 3, 3), generator=generator)
     options = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
     convolved = nn.functional.conv2d(inputs, weight, padding=1)
@@ -94,22 +91,6 @@ def test_kernels_give_the_gradients_of_autograd() -> None:
     outputs = kernels.avg_pool2d(inputs, *windows)
     (wanted,) = torch.autograd.grad((outputs * small).sum(), inputs)
     assert torch.allclose(kernels.avg_pool2d_backward(small, inputs, *windows), wanted)
-
-
-def test_kernels_of_the_loss_are_cross_entropy() -> None:
-    kernels = torch_internals.kernels()
-    outputs = torch.randn((4, 3), generator=torch.Generator().manual_seed(2), requires_grad=True)
-    targets = torch.tensor([0, 2, 1, 1])
-    logs = outputs.log_softmax(1)
-    losses, total = kernels.nll_loss_forward(logs, targets, None, 0, -100)
-    wanted = nn.functional.cross_entropy(outputs, targets, reduction="none")
-    assert torch.allclose(losses, wanted)
-    mean = torch.full((4,), 0.25)
-    logs, total = logs.detach(), total.detach()
-    by_logs = torch.zeros_like(logs)
-    kernels.nll_loss_backward(mean, logs, targets, None, 0, -100, total, grad_input=by_logs)
-    (gradient,) = torch.autograd.grad(wanted.mean(), outputs)
-    assert torch.allclose(kernels.log_softmax_backward(by_logs, logs, 1, logs.dtype), gradient)
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -245,23 +226,15 @@ def trains_as_general(trainer: LocalTrainer) -> bool:
 
 @pytest.mark.parametrize(
     "kernel",
-    ["nll_loss_forward", "nll_loss_backward", "threshold_backward", "convolution",
-     "convolution_backward", "max_pool2d_with_indices", "max_pool2d_with_indices_backward",
-     "avg_pool2d", "avg_pool2d_backward"],
+    ["threshold_backward", "convolution", "convolution_backward", "max_pool2d_with_indices",
+     "max_pool2d_with_indices_backward", "avg_pool2d", "avg_pool2d_backward"],
 )  # fmt: skip
 def test_without_a_kernel_the_general_trainer_trains(
-    kernel: str, monkeypatch: pytest.MonkeyPatch
+    kernel: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert choose_trainer(Task(mlp), SPEC).name != "general"
     torch_internals.kernels.cache_clear()
     monkeypatch.setattr(torch_internals, "_ATEN", Hidden(torch.ops.aten, kernel))
-    assert trains_as_general(choose_trainer(Task(mlp), SPEC))
-
-
-def test_without_the_backward_of_log_softmax_the_general_trainer_trains(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.delattr(torch, "_log_softmax_backward_data")
     with caplog.at_level("INFO", "zerosum.client"):
         assert trains_as_general(choose_trainer(Task(mlp), SPEC))
     assert "lacks a kernel" in caplog.text

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import torch
+from torch import nn
 
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task, error_line
@@ -18,7 +19,7 @@ from zerosum.client.training.batches import batch_size, batches, schedule, step_
 from zerosum.client.training.deferred_linear import deferred, deferring, set_aside
 from zerosum.client.training.evaluation import per_example_losses
 from zerosum.client.training.examples import Examples, SubsetExamples, TensorExamples, as_examples
-from zerosum.client.training.fast_dual import ROUNDED, DualLayer, DualProgram
+from zerosum.client.training.fast_dual import ROUNDED, DualLayer, DualProgram, full_precision
 from zerosum.client.training.fast_layers import (
     Arena,
     Cast,
@@ -90,7 +91,7 @@ class FastTrainer(LocalTrainer):
     gradient with autograd's for every shape of inputs. Whatever differs is trained by
     :class:`LocalTrainer`, with its bits. A first linear layer takes its dual form where that saves
     arithmetic (:mod:`zerosum.client.training.fast_dual`). These choices, as all else, follow from
-    the arguments alone, never from clients seen before.
+    the arguments and the processor alone, never from clients seen before.
 
     Parameters
     ----------
@@ -153,7 +154,7 @@ class FastTrainer(LocalTrainer):
         first = layers[place]
         if self._update.rate is None or not isinstance(first, Linear):
             return
-        self._dual = DualLayer(first, self._update.rate)
+        self._dual = DualLayer(first, self._update.rate, full_precision(self.dtype))
         self._behind = layers[place + 1 :]
         places = self._dual.places
         self._beyond_dual = [where for where in self.layout.slices if where not in places]
@@ -192,7 +193,8 @@ class FastTrainer(LocalTrainer):
         TaskError
             If bfloat16 is asked for and cannot be had: nothing is trained in float32 instead.
         """
-        refuse_bf16(self.spec, missing_bf16(self.device.type) or self._why or None)
+        if self.spec.precision == "bf16":
+            refuse_bf16(self.spec, missing_bf16(self.device.type) or self._why or None)
         if self._layers is not None and start.shape == (self.public + self.layout.length,):
             examples = as_examples(dataset, self.dtype, self.device)
             number = int.from_bytes(seed, "little") if isinstance(seed, bytes) else seed
@@ -243,13 +245,9 @@ class FastTrainer(LocalTrainer):
         origin = start[self.public :].astype(weights.dtype, copy=False)
         if len(examples) == 0:
             return np.zeros_like(origin)
-        self._place(start, origin)
-        for layer in deferred(self._layers or ()):
-            count = len(examples)
-            layer.begin(step_count(count, self.spec) * batch_size(count, self.spec))
-        # Without a fused update, the proximal term wants it as a tensor.
-        anchor = self._flat.weights if self._update.rate is not None else torch.tensor(origin)
         if not _holdable(examples):
+            self._place(start, origin, len(examples))
+            anchor = self._anchor(origin)
             with seeded_anew(derive_seed(seed, "training")):  # a data set may draw transforms
                 for first, (inputs, targets) in batches(examples, self.spec, seed):
                     _check_batch(inputs, targets, self.dtype, self._classes)
@@ -258,10 +256,15 @@ class FastTrainer(LocalTrainer):
             return self._change(origin)
         records = self._shared(examples)
         delta = self._train_dual(records, seed, origin)
-        if delta is not None:
-            return delta
-        self._train_held(records, seed, anchor)
-        return self._change(origin)
+        if delta is None:
+            self._place(start, origin, len(examples))
+            self._train_held(records, seed, self._anchor(origin))
+            delta = self._change(origin)
+        return delta
+
+    def _anchor(self, origin: np.ndarray) -> torch.Tensor:
+        """Return the global model for the proximal term; a fused update has none."""
+        return self._flat.weights if self._update.rate is not None else torch.tensor(origin)
 
     def _change(self, origin: np.ndarray) -> np.ndarray:
         for layer in deferred(self._layers or ()):
@@ -278,7 +281,7 @@ class FastTrainer(LocalTrainer):
     ) -> None:
         outputs = program.outputs(inputs)
         if first:
-            self._check(program, outputs, targets)
+            self._check(outputs, targets)
         program.descend(targets)
         if self._update.rate is None:
             self._descend(anchor, first)
@@ -326,14 +329,18 @@ class FastTrainer(LocalTrainer):
         orders = schedule(count, self.spec, seed)
         _, _, first = next(orders)
         _shuffle(records, first, dual.rows, dual.classes)
-        if not dual.begin():
+        if not dual.begin(origin):
             return None
+        weights = self._flat.weights.numpy()
+        for where in self._beyond_dual:
+            np.copyto(weights[where], origin[where])
+        self._begin(self._behind, count)
         dual.first_pass(self._check)
         per_epoch = -(-count // batch_size(count, self.spec))
-        places = torch.arange(count)
-        if first is not None:
-            places = torch.empty_like(first).scatter_(0, first, places)
         steps = step_count(count, self.spec)
+        places = torch.arange(count)
+        if first is not None and steps > per_epoch:
+            places = torch.empty_like(first).scatter_(0, first, places)
         for step, turn, order in orders:
             if turn == 0:
                 again = places if order is None else places[order]
@@ -342,20 +349,26 @@ class FastTrainer(LocalTrainer):
 
     def _dual_change(self, dual: DualProgram, origin: np.ndarray) -> np.ndarray:
         """Return the change, of which the dual form holds the first layer's part."""
-        for layer in deferred(self._layers or ()):
+        for layer in deferred(self._behind):
             layer.end()
         weights, delta = self._flat.weights.numpy(), np.empty_like(origin)
         for where in self._beyond_dual:
             np.subtract(weights[where], origin[where], out=delta[where])
-        dual.write_change(torch.from_numpy(delta))
+        dual.write_change(delta)
         return delta
 
-    def _place(self, start: np.ndarray, origin: np.ndarray) -> None:
+    def _place(self, start: np.ndarray, origin: np.ndarray, count: int) -> None:
         """Load the global model, without copies: see :meth:`~.local.LocalTrainer._load`."""
         np.copyto(self._flat.weights.numpy(), origin)
         if self._projection is not None:
             directions = self._projection[1].detach().numpy()
             np.copyto(directions, start[: self.public].reshape(directions.shape), "same_kind")
+        self._begin(self._layers or (), count)
+
+    def _begin(self, layers: Sequence[Layer], count: int) -> None:
+        """Tell layers whose weights are loaded that a client of so many records begins."""
+        for layer in deferred(layers):
+            layer.begin(step_count(count, self.spec) * batch_size(count, self.spec))
 
     def _program(self, shape: tuple[int, ...], *, inner: bool = False) -> Program:
         """Return the program for a batch, once its rules were found to hold.
@@ -470,14 +483,15 @@ class FastTrainer(LocalTrainer):
         distance = torch.linalg.vector_norm(gradient - expected)
         return bool(distance <= most * torch.linalg.vector_norm(expected))
 
-    def _check(self, program: Program, outputs: torch.Tensor, targets: torch.Tensor) -> None:
+    def _check(self, outputs: torch.Tensor, targets: torch.Tensor) -> None:
         """Raise unless the task's losses of a batch are what the rules are derived from."""
         try:
             # Copies: a loss that works in place would change what the rules go on with.
             task_losses = per_example_losses(self.task, outputs.clone(), targets.clone())
         except Exception as error:
             raise UnsupportedLayer(f"the loss fails: {error_line(error)}") from error
-        if not close(task_losses, program.losses(targets), _AGREEMENT[self.dtype]):
+        expected = nn.functional.cross_entropy(outputs, targets, reduction="none")
+        if not close(task_losses, expected, _AGREEMENT[self.dtype]):
             raise UnsupportedLayer("the loss is not cross-entropy")
 
     def _tell(self, reason: Exception) -> None:

@@ -7,8 +7,7 @@ a run goes on at the speed of the general trainer:
 =====================================  ==========================================================
 member                                 where it is missing
 =====================================  ==========================================================
-kernels of ``torch.ops.aten``,         ``trainer = "fast"`` trains by the general trainer
-``_log_softmax_backward_data``
+kernels of ``torch.ops.aten``          ``trainer = "fast"`` trains by the general trainer
 tables of hooks of modules and         a model counts as hooked: general trainer, clients one by
 parameters                             one, per-example gradients by a loop
 ``Tensor._version``                    per-example gradients by ``vmap``
@@ -54,9 +53,6 @@ class Kernels:
     """Operators of the fast trainer, each as ``torch.ops.aten`` documents it."""
 
     threshold_backward: Callable[..., torch.Tensor]
-    nll_loss_forward: Callable[..., tuple[torch.Tensor, torch.Tensor]]
-    nll_loss_backward: Callable[..., torch.Tensor]
-    log_softmax_backward: Callable[..., torch.Tensor]
     convolution: Callable[..., torch.Tensor]
     convolution_backward: Callable[..., tuple[Any, ...]]
     max_pool2d: Callable[..., tuple[torch.Tensor, torch.Tensor]]
@@ -83,9 +79,6 @@ def kernels() -> Kernels:
     try:
         return Kernels(
             threshold_backward=_ATEN.threshold_backward.grad_input,
-            nll_loss_forward=_ATEN.nll_loss_forward.default,
-            nll_loss_backward=_ATEN.nll_loss_backward.grad_input,
-            log_softmax_backward=torch._log_softmax_backward_data,
             convolution=_ATEN.convolution.default,
             convolution_backward=_ATEN.convolution_backward.default,
             max_pool2d=_ATEN.max_pool2d_with_indices.default,
@@ -109,6 +102,11 @@ def _onednn_linear() -> Callable[..., torch.Tensor] | None:
     except (AttributeError, RuntimeError):
         return None
     return linear if same else None
+
+
+def has_onednn_product() -> bool:
+    """Tell whether this torch has :func:`onednn_product`."""
+    return _onednn_linear() is not None
 
 
 def onednn_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor | None:
