@@ -175,6 +175,22 @@ def test_examples_of_a_convolution_taken_one_after_another_are_measured_alike(
     assert torch.allclose(found, clipped_rows(rows[[0, 2, 3, 4]], CLIP), rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("least", [1, 1 << 20], ids=["one by one", "over patches"])
+@pytest.mark.parametrize("unseen", [1e9, float("nan")], ids=["large", "nan"])
+def test_what_no_window_reaches_has_no_part_in_a_norm(
+    monkeypatch: pytest.MonkeyPatch, least: int, unseen: float
+) -> None:
+    monkeypatch.setattr(ghost_norms, "ALONE_MULTIPLICATIONS", least)
+    flat = flatten(seeded(image(nn.Conv2d(4, 6, 3, stride=2), side=8)))
+    clipped = ClippedGradients(flat, losses, apart=True)
+    inputs, targets = batch(5, 4, 8, 8)
+    inputs[1:3, :, 7] = unseen  # three windows of three rows end at the seventh
+    found = clipped.clipped_sum(inputs, targets, CLIP)
+    assert clipped.way == "one pass"
+    assert clipped.not_finite == 0
+    torch.testing.assert_close(found, loop(flat.model, inputs, targets, CLIP))
+
+
 def test_only_models_that_draw_coins_have_them_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
     real = per_example_clipping.coins_apart
