@@ -248,6 +248,7 @@ class DualProgram:
         arena: Arena,
     ) -> None:
         self._dual, self._size, self._gram_needed = dual, size, steps > 1
+        self._trained = min(count, steps * size)
         self.rows = arena.take("inputs", (count, dual.inputs))
         self._gradients = arena.take("dual gradients", (count, dual.width))
         columns = count if steps > 1 else 0
@@ -338,8 +339,9 @@ class DualProgram:
         """
         dual = self._dual
         weight, *bias = dual.places
-        gradients = self._gradients.mul_(-dual.rate)
-        moved = dual.large.multiply(gradients.t(), self.rows.t())
+        # A record that was in no step has no part: nought times what is not finite is NaN.
+        gradients = self._gradients[: self._trained].mul_(-dual.rate)
+        moved = dual.large.multiply(gradients.t(), self.rows[: self._trained].t())
         change[weight].view(moved.shape).copy_(moved)
         for where in bias:
             torch.sum(gradients, 0, out=change[where])
