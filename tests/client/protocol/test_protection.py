@@ -176,6 +176,23 @@ def test_unusable_update_of_any_type_becomes_zero_plus_noise(privacy: PrivacySpe
         protect(build(NONE), huge)
 
 
+@pytest.mark.parametrize("clip", [None, 1.0])
+@pytest.mark.parametrize("dtype", ["c8", "?", "O", "U", "masked"])
+def test_what_is_no_vector_of_real_numbers_is_an_error_clipped_or_not(
+    dtype: str, clip: float | None
+) -> None:
+    protection = build(PrivacySpec(model="none", clip=clip), range=1.0)
+    update: np.ndarray = np.full(300, 0.5, "f4")
+    if dtype == "masked":
+        update = np.ma.masked_array(update, np.arange(300) == 2)
+    else:
+        update = update.astype(dtype)
+    total = VectorSum(protection.length)
+    with pytest.raises(UnusableUpdateError, match=r"real numbers|masked"):
+        protection.add_protected(update, total, rounding=stream("rounding"), noise=None)
+    assert not total.integers().any()
+
+
 def test_zero_without_noise_is_never_made_where_the_noise_is_inside() -> None:
     inside = PrivacySpec(
         model="local", unit="example", examples=100, lot=10, clip=1.0, noise_multiplier=1.0

@@ -85,6 +85,22 @@ def test_every_model_and_schedule_trains_as_autograd_does(
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
 
 
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_record_that_no_step_reads_has_no_part(steps: int) -> None:
+    task, start = Task(mlp), initial_vector(Task(mlp), 0)
+    spec, (inputs, targets) = TrainSpec(steps=steps, batch_size=3), images(11)
+    finite = []
+    for place in range(11):
+        spoilt = inputs.clone()
+        spoilt[place].view(-1)[0] = torch.nan
+        wanted = LocalTrainer(task, spec, dtype=torch.float64).train(start, (spoilt, targets), SEED)
+        found = FastTrainer(task, spec, dtype=torch.float64).train(start, (spoilt, targets), SEED)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
+        finite.append(np.isfinite(wanted).all())
+    assert finite.count(False) == 3 * steps  # the control: others were read
+
+
 def test_a_large_client_of_several_epochs_takes_two_large_products(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

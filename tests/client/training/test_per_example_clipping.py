@@ -87,6 +87,11 @@ class Tokens(nn.Module):
         return self.last(torch.tanh(self.first(x))).mean(1)
 
 
+class Twice(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * x
+
+
 def pooling() -> nn.Module:
     """Return two convolutions with ReLU and overlapping or cut-off windows, and three classes."""
     return nn.Sequential(
@@ -168,6 +173,22 @@ def test_examples_of_a_convolution_taken_one_after_another_are_measured_alike(
     found = clipped.clipped_sum(inputs, targets, CLIP)
     assert clipped.not_finite == 1
     assert torch.allclose(found, clipped_rows(rows[[0, 2, 3, 4]], CLIP), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("least", [1, 1 << 20], ids=["one by one", "over patches"])
+@pytest.mark.parametrize("unseen", [1e9, float("nan")], ids=["large", "nan"])
+def test_what_no_window_reaches_has_no_part_in_a_norm(
+    monkeypatch: pytest.MonkeyPatch, least: int, unseen: float
+) -> None:
+    monkeypatch.setattr(ghost_norms, "ALONE_MULTIPLICATIONS", least)
+    flat = flatten(seeded(image(nn.Conv2d(4, 6, 3, stride=2), side=8)))
+    clipped = ClippedGradients(flat, losses, apart=True)
+    inputs, targets = batch(5, 4, 8, 8)
+    inputs[1:3, :, 7] = unseen  # three windows of three rows end at the seventh
+    found = clipped.clipped_sum(inputs, targets, CLIP)
+    assert clipped.way == "one pass"
+    assert clipped.not_finite == 0
+    torch.testing.assert_close(found, loop(flat.model, inputs, targets, CLIP))
 
 
 def test_only_models_that_draw_coins_have_them_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,6 +350,32 @@ class Centred(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.layer(x - x.mean(0))
+
+
+def doubled_in_place(outputs: Tensor, targets: Tensor) -> Tensor:
+    outputs *= 2
+    return losses(outputs, targets)
+
+
+def doubled_in_place_for_one(outputs: Tensor, targets: Tensor) -> Tensor:
+    outputs *= 2
+    outputs.detach().sum().item()  # which no vectorised loss can be asked
+    return losses(outputs, targets)
+
+
+@pytest.mark.parametrize(
+    ("loss", "apart"),
+    [(doubled_in_place, True), (doubled_in_place, False), (doubled_in_place_for_one, False)],
+    ids=["of a batch", "of rows together", "of rows one by one"],
+)
+def test_a_loss_may_work_in_place(loss: Callable[..., Tensor], apart: bool) -> None:
+    model = seeded(lambda: nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3), nn.ReLU()))
+    inputs, targets = batch(5, 6)
+    twice = seeded(lambda: nn.Sequential(copy.deepcopy(model), Twice()))
+    clipped = ClippedGradients(flatten(model), loss, apart=apart)
+    found = clipped.clipped_sum(inputs, targets, CLIP)
+    assert clipped.way == "one pass"
+    torch.testing.assert_close(found, loop(twice, inputs, targets, CLIP))
 
 
 def test_a_model_that_mixes_examples_gets_each_alone() -> None:

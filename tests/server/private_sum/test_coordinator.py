@@ -122,6 +122,9 @@ UNPACKED = {
     "out of the ring": lambda said: replace(
         said, vector=said.vector | said.vector.dtype.type(1 << said.ring_bits)
     ),
+    "masked": lambda said: replace(
+        said, vector=np.ma.masked_array(said.vector, np.ones(len(said.vector), bool))
+    ),
     "of another type": lambda said: Confirmation(said.session, said.index, bytes(64)),
     "none": lambda said: None,
 }

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from zerosum.client.spec import DataSpec, ModelSpec
 from zerosum.client.task import ClientInfo, Task
-from zerosum.client.training import devices
+from zerosum.client.training import devices, precision
 from zerosum.client.training.compute import LocalComputation
 from zerosum.simulations import api
 from zerosum.simulations.bench import BenchError
@@ -108,6 +108,18 @@ def test_peers_are_refused_a_population_that_they_would_hold():
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 2
     assert "--versus pfl: with --clients 1000000 there is no peer" in result.output
+
+
+@pytest.mark.parametrize(
+    ("others", "why"), [(["--trainer", "general"], "float32"), ([], "no native")]
+)
+def test_bf16_is_refused_before_anything_is_measured(others, why, monkeypatch):
+    monkeypatch.setattr(precision, "has_native_bf16", lambda: False)
+    monkeypatch.setattr(bench_engine, "run", lambda *_, **__: pytest.fail("it was measured"))
+    result = CliRunner().invoke(app, ["bench", "engine", "--precision", "bf16", *others])
+    assert result.exit_code == 2
+    assert "--precision bf16" in result.output
+    assert why in result.output
 
 
 def test_what_a_gpu_does_not_go_with_is_refused(monkeypatch):

@@ -17,6 +17,7 @@ from zerosum.simulations.bench.primitives import run as primitives
 from zerosum.simulations.bench.session import Play
 from zerosum.simulations.bench.session import run as session
 from zerosum.simulations.bench.setting import BenchedSession
+from zerosum.simulations.commands import bench as commands
 from zerosum.simulations.commands.main import app
 
 KEYS = {
@@ -211,6 +212,17 @@ def test_a_wrong_option_is_named(option, value):
     result = CliRunner().invoke(app, ["bench", "secagg", "--n", "5", option, value])
     assert result.exit_code == 2
     assert f"{option} {value}" in result.output
+
+
+@pytest.mark.parametrize("command", ["secagg", "dpsgd", "noise"])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
+    command, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(commands, "measure", lambda *_: pytest.fail("it was measured"))
+    file = tmp_path / "none" / "figures.json"
+    result = CliRunner().invoke(app, ["bench", command, "--json", str(file)])
+    assert result.exit_code == 2
+    assert "create it first" in result.output
 
 
 def test_a_private_step_is_measured_beside_the_plain_one():

@@ -129,7 +129,10 @@ def _finite(vector: ArrayLike, clip: float) -> NDArray[np.float64]:
     """Return a float64 copy of a vector that can be clipped."""
     if not (clip > 0 and math.isfinite(clip)):
         raise ValueError(f"a clip norm must be positive and finite, not {clip}")
-    real = np.array(vector, dtype=np.float64)
+    given = np.asarray(vector)
+    if given.dtype.kind not in "iuf":  # numpy would drop imaginary parts, and read texts
+        raise ValueError(f"a vector of real numbers is clipped, not of {given.dtype}")
+    real = np.array(given, dtype=np.float64)
     if not np.isfinite(real).all():
         bad = int(np.count_nonzero(~np.isfinite(real)))
         raise NotFiniteError(f"{bad} of {real.size} entries are NaN or infinite")

@@ -557,6 +557,8 @@ class Protection:
 
     def _encode(self, update: ArrayLike, total: VectorSum, rounding: Keystream, whose: str) -> None:
         """Clip and encode into a sum, then the bit and the counts, and log what the range cut."""
+        if isinstance(update, np.ma.MaskedArray):  # what it leaves out would count
+            raise ValueError("an update is all of its entries, not a masked array: fill it")
         code, end = self.encoding, self.encoding.length
         bit: list[int] = []
         if self.quantile is not None and code.clip is not None:

@@ -283,7 +283,8 @@ class DualProgram:
         bias = dual.layer.bias is not None
         self._shift = torch.full((columns,), float(bias), dtype=arena.dtype)
         self._gradients = arena.take("dual gradients", (count, width))
-        self._moves = arena.take("dual moves", (width, count))
+        self._trained = min(count, steps * size)
+        self._moves = arena.take("dual moves", (width, self._trained))
         self._first = _Order.take(arena, "at first", count, columns)
         self._later = self._first
         if steps * size > count:
@@ -377,9 +378,11 @@ class DualProgram:
         """
         dual = self._dual
         weight, *bias = dual.places
+        # A record that was in no step has no part: nought times what is not finite is NaN.
+        gradients = self._gradients[: self._trained]
         # Transposed in memory too, for which oneDNN is a quarter faster.
-        moves = torch.mul(self._gradients.t(), -dual.rate, out=self._moves)
-        moved = dual.large.multiply(moves, self.rows.t())
+        moves = torch.mul(gradients.t(), -dual.rate, out=self._moves)
+        moved = dual.large.multiply(moves, self.rows[: self._trained].t())
         torch.from_numpy(change[weight]).view(moved.shape).copy_(moved)
         for where in bias:
             torch.sum(moves, 1, out=torch.from_numpy(change[where]))

@@ -253,9 +253,18 @@ def _alone(capture: Capture, rows: torch.Tensor | None) -> Measured:
         squares.append(product @ product)
         if rows is not None:
             rows[place] = product
-    # Windows overlap: an input is seen by as many positions as a kernel has entries, at most.
-    seen = _squares(_padded(layer, capture.inputs)[0]) * layer.weight[0, 0].numel()
-    return torch.stack(squares), seen, rows
+    return torch.stack(squares), _seen(layer, capture.inputs), rows
+
+
+def _seen(layer: nn.Conv2d, inputs: torch.Tensor) -> torch.Tensor:
+    """Return the squared norm of all that an image's positions see, what none sees left out."""
+    padded, (_, right, _, down) = _padded(layer, inputs)
+    squares = padded.square().sum(1, keepdim=True)
+    window = squares.new_ones((1, 1, *layer.kernel_size))
+    windows = nn.functional.conv2d(
+        squares, window, None, layer.stride, (down, right), layer.dilation
+    )
+    return windows.flatten(1).sum(1)
 
 
 def _over_patches(capture: Capture, rows: torch.Tensor | None) -> Measured:

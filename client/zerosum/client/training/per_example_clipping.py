@@ -241,7 +241,7 @@ class ClippedGradients:
         self.way = "one pass"
         outputs, calls = run(stages, inputs)
         if state is None:
-            losses = self._losses(outputs, targets)
+            losses = self._losses(outputs.clone(), targets)
         else:
             losses = self._lone_losses(state, outputs, targets)
         return self._weighted(_captures(losses, outputs, calls, self._layers), clip)
@@ -249,10 +249,13 @@ class ClippedGradients:
     def _lone_losses(
         self, state: Snapshot, outputs: torch.Tensor, targets: torch.Tensor
     ) -> torch.Tensor:
-        """Return losses of which each was given its own row of outputs alone."""
+        """Return losses of which each was given its own row of outputs alone.
+
+        A copy of it: a loss may work in place, which a leaf does not stand, and may fail then.
+        """
         if self._loss_vectorises:
             try:
-                return lone_losses(self._losses, outputs, targets)
+                return lone_losses(self._losses, outputs.clone(), targets)
             except Exception as error:
                 self._put_back(state)
                 log.info("losses by a loop: %s", error_line(error))
@@ -260,7 +263,7 @@ class ClippedGradients:
         for i in range(len(targets)):
             one = slice(i, i + 1)
             with coins_apart():
-                lone.append(self._losses(outputs[one], rows(targets, one)).sum())
+                lone.append(self._losses(outputs[one].clone(), rows(targets, one)).sum())
             self._put_back(state)
         self._loss_vectorises = False  # and not where an example is to blame, which raises here
         return torch.stack(lone)

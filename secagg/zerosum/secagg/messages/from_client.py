@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.secagg.crypto.identity import SIGNATURE_BYTES
@@ -215,7 +216,8 @@ class Contribution(Message):
         """Check that the vector is one of the session's ring and length."""
         check_length(self.request, DIGEST_BYTES, "request digest")
         fits = self.vector.shape == (of.vector_length,) and self.vector.dtype == of.ring.dtype
-        if self.ring_bits != of.ring_bits or not fits:
+        # Of a subclass the largest word may not be the largest: a masked one is passed over.
+        if self.ring_bits != of.ring_bits or not fits or type(self.vector) is not np.ndarray:
             raise MalformedMessage("a vector of another ring or length")
         if self.vector.size and int(self.vector.max()) >> self.ring_bits:
             raise MalformedMessage(f"a word of more than {self.ring_bits} bits")

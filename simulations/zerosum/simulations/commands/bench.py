@@ -113,6 +113,7 @@ def secagg(
     """Run a session with all clients in one process; print CPU time, bytes and memory."""
     _one_of(primitives=primitives, server_memory=server_memory, liars=liars is not None,
             versus=versus is not None)  # fmt: skip
+    _check(json_file)
     console = Console()
     with user_errors(BenchError):
         if primitives:
@@ -174,6 +175,7 @@ def dpsgd(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
 ) -> None:
     """Measure per-example clipping beside the plain step, and Opacus where it is installed."""
+    _check(json_file)
     with user_errors(BenchError):
         if peers is not None and not peers.is_dir():
             raise BenchError(f"--peers {peers}: it is a folder that pip install --target filled")
@@ -204,6 +206,7 @@ def noise(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
 ) -> None:
     """Draw noise by table, by exact rejection and by OpenDP, and print the rates on one core."""
+    _check(json_file)
     console = Console()
     wanted = deviations or [30.0, 1000.0, 20_000.0]
     with user_errors(BenchError):
@@ -212,6 +215,13 @@ def noise(
         result = measure("noise", {"deviations": wanted, "count": count, "few": few})
     _write(json_file, result)
     _print_noise(console, result)
+
+
+def _check(path: Path | None) -> None:
+    """Refuse a file that cannot be written before minutes are spent on what it would hold."""
+    if path is not None:
+        with user_errors(ConfigError):
+            check_writable(path)
 
 
 def _write(path: Path | None, result: Values) -> None:

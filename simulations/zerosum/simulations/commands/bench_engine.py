@@ -104,7 +104,7 @@ def engine(
         chosen = _names("--model", model, MODELS)
         counts = _numbers("--workers", workers, 1, MOST_WORKERS)
         populations = sorted(_numbers("--clients", clients, 2, MOST_CLIENTS))
-        _names("--precision", precision, PRECISIONS)
+        _check_precision(precision, device, trainer)
         rivals = _names("--versus", versus, VERSUS)
         _check_device(device, trainer, counts, rivals)
         _check_clients(populations, cohort, rivals)
@@ -164,6 +164,19 @@ def _check_device(device: str, trainer: str, workers: list[int], versus: list[st
     peers = [name for name in versus if name in PEERS]
     if device != "cpu" and peers:
         raise BenchError(f"--versus {peers[0]}: on a GPU there is bare")
+
+
+def _check_precision(precision: str, device: str, trainer: str) -> None:
+    """Refuse a precision that this machine or a trainer has not."""
+    from zerosum.client.training.precision import missing_bf16  # which imports torch
+
+    if _names("--precision", precision, PRECISIONS) != ["bf16"]:
+        return
+    if trainer not in ("auto", "fast"):
+        raise BenchError(f"--precision bf16: with --trainer {trainer} there is float32")
+    reason = missing_bf16(device)
+    if reason is not None:
+        raise BenchError(f"--precision bf16: {reason}")
 
 
 def _check_clients(clients: list[int], cohort: int, versus: list[str]) -> None:
