@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from safetensors.torch import save as save_tensors
 
+from zerosum.client.files.durable_append import Flush
 from zerosum.client.protocol.noise_source import Entropy
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.protocol.training_outcomes import OutcomeCounts
@@ -208,9 +209,11 @@ class FederatedTraining:
         for number in range(self._done + 1, self._experiment.rounds + 1):
             record = self._round(number) | found
             found = {}
-            self._folder.append_round(record)
+            # Each waits for what it builds on, and the disk for the line and the state at once.
+            self._ledger.settle()
+            line = self._folder.begin_round(record)
             self._records.append(record)
-            self._save(number)
+            self._save(number, line)
             self._on_round(record | {})  # a copy of the callback's own, who may take it apart
         return self._finish()
 
@@ -309,7 +312,7 @@ class FederatedTraining:
                 round=planned.session_round,
                 attempt=planned.attempt,
                 charge=self._ledger.charging(
-                    planned.number, planned.attempt, planned.kind, planned.groups
+                    planned.number, planned.attempt, planned.kind, planned.groups, wait=False
                 ),
             )
         except RoundAbandoned as abandoned:
@@ -426,7 +429,8 @@ class FederatedTraining:
             record |= ratio.record(f"federated_{name}")
         return record
 
-    def _save(self, number: int) -> None:
+    def _save(self, number: int, line: Flush) -> None:
+        """Replace the checkpoint, once the round's line is on the disk, which it has a hash of."""
         tensors, scalars = self._optimizer.state()
         save_checkpoint(
             self._folder,
@@ -441,6 +445,7 @@ class FederatedTraining:
                 clip=self._clip.value if self._experiment.privacy.adaptive else None,
                 components=torch.from_numpy(self._components) if self._trainer.public else None,
             ),
+            after=line,
         )
 
     def _finish(self) -> Result:
