@@ -229,7 +229,8 @@ class FederatedTraining:
     @property
     def _model(self) -> np.ndarray:
         """The vector of a request: components, if there are any, and the global model."""
-        return np.concatenate([self._components, self._optimizer.model])
+        model = self._optimizer.model
+        return np.concatenate([self._components, model]) if self._components.size else model
 
     def _find_components(self) -> dict[str, Any]:
         """Read principal components from one private sum, before the first round.
@@ -266,7 +267,7 @@ class FederatedTraining:
             aggregate = self._sum(planned)
             record |= cut_record(aggregate)
             self._cuts.check(aggregate)
-            average = self._averaging.average(aggregate, self._model, number)
+            average = self._averaging.average(aggregate, lambda: self._model, number)
         except RoundAbandoned as abandoned:
             log.warning("round %d is abandoned: %s", number, abandoned)
             record |= {"status": "abandoned", "reason": str(abandoned), "survivors": 0}
