@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from numpy.typing import NDArray
 
 SEED_BYTES = 32
 
@@ -89,7 +88,7 @@ class Keystream:
         self,
         count: int,
         dtype: type[np.unsignedinteger[Any]] = np.uint64,
-        buffer: NDArray[np.uint8] | None = None,
+        buffer: bytearray | None = None,
     ) -> np.ndarray:
         """Return the next little-endian unsigned words.
 
@@ -98,8 +97,8 @@ class Keystream:
         count : int
         dtype : type
             An unsigned integer type.
-        buffer : ndarray of uint8, optional
-            Where to write them, at most 2^17 bytes: contiguous, and SPARE_BYTES longer.
+        buffer : bytearray, optional
+            Where to write them, at most 2^17 bytes, and SPARE_BYTES longer.
 
         Returns
         -------

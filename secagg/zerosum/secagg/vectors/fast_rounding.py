@@ -50,7 +50,7 @@ class Scratch:
     def __init__(self, length: int) -> None:
         entries = min(length, _PIECE)
         self.numbers = np.empty(entries, np.float32)
-        self.coins = np.empty(2 * entries + SPARE_BYTES, np.uint8)
+        self.coins = bytearray(2 * entries + SPARE_BYTES)
 
 
 def finite_norm(vector: NDArray[np.float32]) -> float | None:

@@ -169,7 +169,7 @@ class Ring:
         self._check_container(vector)
         # In the container, which reads and writes half of int64's memory where it is narrower.
         spare = self.dtype.type(8 * self.dtype.itemsize - self.bits)
-        signed = (vector << spare).view(f"i{self.dtype.itemsize}")
+        signed: NDArray[Any] = (vector << spare).view(f"i{self.dtype.itemsize}")
         signed >>= spare.astype(signed.dtype)
         return signed.astype(np.int64, copy=False)
 
