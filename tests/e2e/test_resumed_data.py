@@ -43,10 +43,10 @@ def killed(tmp_path, monkeypatch):
     def run(*settings):
         save = FederatedTraining._save
 
-        def die(training, number):
+        def die(training, number, line):
             if number == 2:
                 raise Killed
-            save(training, number)
+            save(training, number, line)
 
         data = write_records(tmp_path / "ours.csv", 1)
         given = [*SMALL, f"data.path={data}", *settings]

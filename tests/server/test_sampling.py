@@ -103,7 +103,7 @@ def test_a_word_that_would_make_small_numbers_likelier_is_drawn_again():
         def __init__(self, *stream):
             self.stream = list(stream)
 
-        def words(self, count, dtype=np.uint64):
+        def words(self, count, dtype=np.uint64, buffer=None):
             assert count == len(self.stream[0])
             return np.array(self.stream.pop(0), dtype=dtype)
 

@@ -16,7 +16,10 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 SEED_BYTES = 32
 
 _DERIVE_TAG = b"zerosum/1 derive seed\0"
-_ZEROS = bytes(1 << 17)
+_ZEROS = memoryview(bytes(1 << 17))
+
+SPARE_BYTES = 15
+"""Room that the cipher asks for behind what it writes: a block of 16 bytes, less one."""
 
 
 class RandomSource(Protocol):
@@ -81,7 +84,12 @@ class Keystream:
             return self._encryptor.update(_ZEROS[:count])
         return self._encryptor.update(bytes(count))
 
-    def words(self, count: int, dtype: type[np.unsignedinteger[Any]] = np.uint64) -> np.ndarray:
+    def words(
+        self,
+        count: int,
+        dtype: type[np.unsignedinteger[Any]] = np.uint64,
+        buffer: bytearray | None = None,
+    ) -> np.ndarray:
         """Return the next little-endian unsigned words.
 
         Parameters
@@ -89,14 +97,20 @@ class Keystream:
         count : int
         dtype : type
             An unsigned integer type.
+        buffer : bytearray, optional
+            Where to write them, at most 2^17 bytes, and SPARE_BYTES longer.
 
         Returns
         -------
         ndarray of dtype, little-endian, shape (count,)
-            Read-only; uniform.
+            Uniform; read-only, or a view of the buffer.
         """
-        size = np.dtype(dtype).itemsize
-        return np.frombuffer(self.take(count * size), dtype=np.dtype(dtype).newbyteorder("<"))
+        kind = np.dtype(dtype).newbyteorder("<")
+        size = count * kind.itemsize
+        if buffer is None:
+            return np.frombuffer(self.take(size), kind)
+        self._encryptor.update_into(_ZEROS[:size], buffer)
+        return np.frombuffer(buffer, kind, count)
 
     def uniform(self, count: int) -> np.ndarray:
         """Return ``count`` float64 values, uniform on the multiples of 2^-53 in [0, 1)."""

@@ -3,6 +3,7 @@
 import enum
 import hashlib
 import itertools
+import struct
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -273,7 +274,7 @@ class Session:
         head = (self.version, _MODE_CODES[self.mode], *kinds, self.round, self.attempt)
         graph = (self.roster_version, self.degree, self.threshold, self.min_survivors)
         vector = (self.ring_bits, self.vector_length)
-        cohort = b"".join(map(u64, self.cohort))
+        cohort = struct.pack(f">{self.size}Q", *self.cohort)
         numbers = b"".join(map(u64, head + graph + vector))
         fields = (self.run_id, self.bounds, cohort, self.roster_digest, self.graph_seed)
         return _SESSION_TAG + numbers + b"".join(map(prefixed, fields))

@@ -222,7 +222,7 @@ def test_ties_are_decided_by_further_bits() -> None:
         def __init__(self, further: bytes) -> None:
             self._further = further
 
-        def words(self, count: int, dtype: Any = np.uint64) -> np.ndarray:
+        def words(self, count: int, dtype: Any = np.uint64, buffer: Any = None) -> np.ndarray:
             return np.full(count, int(sampler._thresholds[0]) << 32, dtype)
 
         def take(self, count: int) -> bytes:

@@ -163,7 +163,7 @@ def test_coefficients_are_uniform_elements_without_the_modulus():
         def __init__(self):
             self.drawn = 0
 
-        def words(self, count, dtype=np.uint64):
+        def words(self, count, dtype=np.uint64, buffer=None):
             words = [(0xFFFFFFFF, 5, 0x80000007)[(self.drawn + i) % 3] for i in range(count)]
             self.drawn += count
             return np.array(words, dtype)

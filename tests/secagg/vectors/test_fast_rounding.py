@@ -41,7 +41,7 @@ class Same(Keystream):
     def __init__(self, coin):
         self._coin = coin % 2**16
 
-    def words(self, count, dtype=np.uint64):
+    def words(self, count, dtype=np.uint64, buffer=None):
         return np.full(count, self._coin, dtype)
 
 
@@ -58,7 +58,7 @@ def test_all_coins_together_round_without_bias(value):
     every = np.arange(count, dtype=np.uint16)
 
     class Every(Same):
-        def words(self, count, dtype=np.uint64):
+        def words(self, count, dtype=np.uint64, buffer=None):
             words, self._coin = every[self._coin :][:count], self._coin + count
             return words
 
@@ -81,7 +81,7 @@ def test_no_coins_lead_beyond_the_sensitivity(norm, coin):
     away = np.where(vector > 0, coin, -1 - coin).astype(np.int16).view(np.uint16)
 
     class Worst(Same):
-        def words(self, count, dtype=np.uint64):
+        def words(self, count, dtype=np.uint64, buffer=None):
             words, self._coin = away[self._coin :][:count], self._coin + count
             return words if len(words) == count else np.zeros(count, dtype)
 

@@ -1,6 +1,8 @@
 """Lines of the ledger come back as they were written, or not at all."""
 
 import json
+import os
+import threading
 
 import pytest
 
@@ -110,3 +112,30 @@ def test_ledger_in_memory_writes_nothing():
     file = LedgerFile(None)
     assert file.open(HEADER) == []
     file.append(SumCharged(key=KEY))
+
+
+@pytest.mark.parametrize("then", [lambda file: file.settle(), lambda file: file.append(ENTRIES[0])])
+def test_a_line_that_was_not_waited_for_is_waited_for_by_what_follows(path, then, monkeypatch):
+    go, flushed = threading.Event(), []
+
+    def fsync(descriptor):
+        slow = threading.current_thread() is not threading.main_thread()
+        assert not slow or go.wait(10)
+        flushed.append("not waited for" if slow else "charge")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    file = LedgerFile(path)
+    file.append(ENTRIES[2], wait=False)
+    assert read_entries(path) == [*ENTRIES, ENTRIES[2]]
+    assert not flushed
+    threading.Timer(0.05, go.set).start()
+    then(file)
+    assert flushed[0] == "not waited for"
+
+
+def test_a_charge_is_on_the_disk_when_it_returns(path, monkeypatch):
+    """The control: its thread is the caller's."""
+    flushed = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.append(threading.current_thread()))
+    LedgerFile(path).append(ENTRIES[0])
+    assert flushed == [threading.main_thread()]

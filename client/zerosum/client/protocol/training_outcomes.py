@@ -57,6 +57,11 @@ class Notes:
         self.learnt = False
         self.examples_failed = 0
 
+    @property
+    def plain(self) -> bool:
+        """Return whether there is nothing to tell but that the client has learnt."""
+        return self.learnt and self.error is None and not self.examples_failed
+
     def fail(self, error: BaseException | str) -> None:
         """Note an error; of several the first is kept."""
         if self.error is None:

@@ -286,7 +286,7 @@ class IdealServerParty(StagedServer):
 
     def _free(self, clients: Sequence[int]) -> set[int]:
         """Return the clients' positions, all of them live and not heard of at this stage."""
-        positions = {self._session.position(index) for index in clients}
+        positions = set(map(self._session.position, clients))
         live = self._live[-1] if self._live else range(self._session.size)
         if len(positions) != len(clients) or not positions <= set(live) - self._answered:
             raise LocalProtocolError("a client is not live, or is counted twice")

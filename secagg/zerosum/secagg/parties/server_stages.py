@@ -215,7 +215,8 @@ class StagedServer(ABC):
         return tuple((cohort[dealer], cohort[holder]) for dealer, holder in verdict.wrong)
 
     def _indices(self, positions: Sequence[int]) -> tuple[int, ...]:
-        return tuple(self._session.cohort[p] for p in positions)
+        cohort = self._session.cohort
+        return tuple([cohort[p] for p in positions])
 
     def _to_all(self, live: list[int], message: Message) -> dict[int, Message]:
         return dict.fromkeys(self._indices(live), message)

@@ -292,7 +292,8 @@ class Encoding:
                 f"signed integers of shape ({self.length},) are decoded, not {total.dtype} of "
                 f"shape {total.shape}"
             )
-        real: NDArray[np.float64] = np.multiply(total, self.step, dtype=np.float64)
+        real = total.astype(np.float64)
+        np.multiply(real, self.step, out=real)
         if self.rotation_seed is not None:
             real = self._signs * walsh_hadamard(real)
         return real[: self.dimension]

@@ -167,10 +167,11 @@ class Ring:
             If the vector is not in the container.
         """
         self._check_container(vector)
-        spare = 64 - self.bits
-        lifted = vector.astype(np.uint64) << np.uint64(spare)
-        signed: NDArray[np.int64] = lifted.view(np.int64) >> np.int64(spare)
-        return signed
+        # In the container, which reads and writes half of int64's memory where it is narrower.
+        spare = self.dtype.type(8 * self.dtype.itemsize - self.bits)
+        signed: NDArray[Any] = (vector << spare).view(f"i{self.dtype.itemsize}")
+        signed >>= spare.astype(signed.dtype)
+        return signed.astype(np.int64, copy=False)
 
     def reduce(self, vector: NDArray[Any]) -> NDArray[Any]:
         """Reduce a container vector modulo 2^b in place, and return it.

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.secagg.randomness import Keystream
-from zerosum.secagg.vectors.fast_rounding import OFFSET, add_rounded, rounded
+from zerosum.secagg.vectors.fast_rounding import OFFSET, Scratch, add_rounded, rounded
 
 _MOST_NARROW = 1 << 15
 """Vectors that one int32 sum holds. An int32 vector's entries are below 2^16 in magnitude, and
@@ -31,6 +31,7 @@ class VectorSum:
         self._narrow: NDArray[np.int32] | None = None
         self._in_narrow = 0
         self._offset_entries, self._offsets = 0, 0
+        self._scratch: Scratch | None = None
 
     def add(
         self, vector: NDArray[np.signedinteger[Any]], start: int = 0, *, keep: bool = False
@@ -82,7 +83,8 @@ class VectorSum:
         if self._offset_entries != entries:
             self._take_out_offsets()
             self._offset_entries = entries
-        add_rounded(vector, scale, bound, rounding, self._counted()[:entries])
+        self._scratch = self._scratch or Scratch(self._length)
+        add_rounded(vector, scale, bound, rounding, self._counted()[:entries], self._scratch)
         self._offsets += 1
 
     def integers(self) -> NDArray[np.signedinteger[Any]]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
-from zerosum.client.files.durable_append import append_durably
+from zerosum.client.files.durable_append import FLUSHED, append_durably, append_flushing
 from zerosum.server.config import ConfigError
 
 Key: TypeAlias = tuple[int, int, str, int]
@@ -112,6 +112,7 @@ class LedgerFile:
     def __init__(self, path: Path | None, *, read_only: bool = False) -> None:
         self._path = path
         self._read_only = read_only
+        self._flush = FLUSHED
 
     def open(self, header: RunHeader) -> list[LedgerEntry]:
         """Read the entries of a file that has this header; begin a file that is not there.
@@ -144,20 +145,32 @@ class LedgerFile:
             )
         return [_parsed(_ENTRY, line, self._path) for line in lines[1:]]
 
-    def append(self, entry: RunHeader | LedgerEntry) -> None:
-        """Write a line that is on the disk when this returns.
+    def append(self, entry: RunHeader | LedgerEntry, *, wait: bool = True) -> None:
+        """Write a line that is on the disk when this returns, with all lines before it.
 
         Parameters
         ----------
         entry : RunHeader or LedgerEntry
             What is about to be released.
+        wait : bool
+            Whether to wait for the disk; if not, :meth:`settle` does.
         """
+        self.settle()
         if self._path is None or self._read_only:
             return
         # By json, not by pydantic, which writes a large float otherwise (1e16 for 1e+16): the same
         # run leaves the same bytes, whichever version began it.
         line = json.dumps(entry.model_dump(mode="json"), separators=(",", ":"))
-        append_durably(self._path, line.encode() + b"\n")
+        data = line.encode() + b"\n"
+        if wait:
+            append_durably(self._path, data)
+        else:
+            self._flush = append_flushing(self._path, data)
+
+    def settle(self) -> None:
+        """Wait until all lines are on the disk."""
+        self._flush.wait()
+        self._flush = FLUSHED
 
 
 def read_header(path: Path) -> RunHeader:

@@ -186,7 +186,13 @@ class RunLedger:
         self._counts.add_contributions(key, cohort, new)
 
     def charging(
-        self, number: int, attempt: int, kind: Kind, groups: Sequence[Sequence[int]]
+        self,
+        number: int,
+        attempt: int,
+        kind: Kind,
+        groups: Sequence[Sequence[int]],
+        *,
+        wait: bool = True,
     ) -> "Charge":
         """Return the call by which a coordinator charges the sessions of one private sum.
 
@@ -198,6 +204,8 @@ class RunLedger:
             Its kind.
         groups : sequence of sequence of int
             Roster indices, one sequence a session.
+        wait : bool
+            As for :meth:`note_survivors`. Charges are always waited for.
 
         Returns
         -------
@@ -210,7 +218,7 @@ class RunLedger:
             if what == "contributions":
                 self.charge_contributions(key, clients, cohort=cohort)
             elif what == "survived":
-                self.note_survivors(key, cohort=cohort, survived=len(clients))
+                self.note_survivors(key, cohort=cohort, survived=len(clients), wait=wait)
             else:
                 self.charge_sum(key)
 
@@ -240,7 +248,7 @@ class RunLedger:
             self._file.append(SumCharged(key=key))
             self._counts.add_sum(key)
 
-    def note_survivors(self, key: Key, *, cohort: int, survived: int) -> None:
+    def note_survivors(self, key: Key, *, cohort: int, survived: int, wait: bool = True) -> None:
         """Record, durably, how many of a session that ended were there to its end.
 
         Opened or abandoned. The same key again is the same session. Where more have dropped out
@@ -251,6 +259,9 @@ class RunLedger:
         key : tuple of (round, attempt, kind, group)
         cohort, survived : int
             Clients of the session; those who vanished at no stage.
+        wait : bool
+            Whether it is on the disk when this returns, or when :meth:`settle` or the next charge
+            does: it is no charge ahead of anything, and has to be there before anything is told.
 
         Raises
         ------
@@ -264,7 +275,7 @@ class RunLedger:
             raise ValueError(f"{survived} cannot have survived of a cohort of {cohort}")
         if key in self._ended:
             return
-        self._file.append(SessionEnded(key=key, cohort=cohort, survived=survived))
+        self._file.append(SessionEnded(key=key, cohort=cohort, survived=survived), wait=wait)
         if self._count_survivors(key, cohort, survived):
             log.warning(
                 "dropouts: %d of %d client-rounds, more than secagg.dropout = %g allows for: "
@@ -274,6 +285,16 @@ class RunLedger:
                 self._secagg.dropout,
                 self._attendance.charged,
             )
+
+    def settle(self) -> None:
+        """Wait until all that was recorded is on the disk: before anything tells of its figures.
+
+        Raises
+        ------
+        OSError
+            If the disk refuses it.
+        """
+        self._file.settle()
 
     @property
     def excess_dropout(self) -> float | None:

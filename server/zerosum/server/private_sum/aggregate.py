@@ -136,9 +136,9 @@ def aggregate(
     """
     by_number = {group.number: group for group in opened}
     whole, session = opened[0].protection, opened[0].session
-    total = np.zeros(whole.length, dtype=np.int64)
-    for number in range(len(opened) + len(failures)):
-        total += _topped_up(number, by_number.get(number), opened[0], request, entropy)
+    total = _topped_up(0, by_number.get(0), opened[0], request, entropy)
+    for number in range(1, len(opened) + len(failures)):
+        total = total + _topped_up(number, by_number.get(number), opened[0], request, entropy)
     once = whole.server_noise(entropy.keystream("top-up", session.round, session.attempt, 0))
     if once is not None:
         total = total + once
@@ -184,10 +184,10 @@ def _topped_up(
     """
     protection, session = (group or like).protection, (group or like).session
     ring = Ring(protection.ring_bits)
-    total, survivors = np.zeros(protection.length, dtype=np.int64), 0
-    if group is not None:
-        result = group.party.result
-        total, survivors = group.total, len(result.survivors)
+    if group is None:
+        total, survivors = np.zeros(protection.length, dtype=np.int64), 0
+    else:
+        total, survivors = group.total, len(group.party.result.survivors)
     coins = entropy.keystream("top-up", session.round, session.attempt, number)
     summed = request.question.noise_draw == "summed"
     noise = (protection.summed_noise if summed else protection.top_up)(survivors, coins)

@@ -7,6 +7,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
+from zerosum.client.files.durable_append import FLUSHED, Flush
 from zerosum.server.config import ConfigError
 from zerosum.server.runs.run_folder import CHECKPOINT, RunFolder
 
@@ -51,7 +52,7 @@ class Checkpoint:
     components: torch.Tensor | None = None
 
 
-def save_checkpoint(folder: RunFolder, checkpoint: Checkpoint) -> None:
+def save_checkpoint(folder: RunFolder, checkpoint: Checkpoint, after: Flush = FLUSHED) -> None:
     """Replace the run's checkpoint.
 
     Parameters
@@ -60,6 +61,8 @@ def save_checkpoint(folder: RunFolder, checkpoint: Checkpoint) -> None:
         Where it is written, whole or not at all.
     checkpoint : Checkpoint
         State after a round.
+    after : Flush
+        Of a file that it names, which is on the disk before it.
     """
     tensors = {_MODEL: checkpoint.model}
     if checkpoint.components is not None:
@@ -74,7 +77,7 @@ def save_checkpoint(folder: RunFolder, checkpoint: Checkpoint) -> None:
         "files": checkpoint.files,
         "clip": checkpoint.clip,
     }
-    folder.write(STATE, save(tensors, metadata={"zerosum": json.dumps(facts)}))
+    folder.write(STATE, save(tensors, metadata={"zerosum": json.dumps(facts)}), after)
 
 
 def load_checkpoint(folder: RunFolder) -> Checkpoint | None:

@@ -7,7 +7,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from zerosum.client.files.durable_append import append_durably, replace_file
+from zerosum.client.files.durable_append import (
+    FLUSHED,
+    Flush,
+    append_durably,
+    append_flushing,
+    replace_file,
+)
 from zerosum.server.config import ConfigError, parse_experiment, read_toml, to_toml
 from zerosum.server.runs.plain_json import dumps, numbers
 from zerosum.server.runs.records import RoundRecord, Summary, read_rounds, read_summary
@@ -112,7 +118,7 @@ class RunFolder:
         """Write the configuration, as first started or with more rounds."""
         self.write(CONFIG, (_CONFIG_HEADER + to_toml(experiment)).encode())
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes, after: Flush = FLUSHED) -> None:
         """Write a file whole or not at all.
 
         Parameters
@@ -121,11 +127,13 @@ class RunFolder:
             Of the file, in the folder.
         data : bytes
             All of it.
+        after : Flush
+            Of another file, which is on the disk before this one is seen.
         """
         target = self.path / name
         target.parent.mkdir(exist_ok=True)
         self._hashed.pop(name, None)
-        replace_file(target, data)
+        replace_file(target, data, after)
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Write a JSON file whole or not at all.
@@ -195,6 +203,10 @@ class RunFolder:
     def append_round(self, record: RoundRecord) -> None:
         """Append a round to ``metrics.jsonl``, flushed to the disk."""
         self.append_line(METRICS, record)
+
+    def begin_round(self, record: RoundRecord) -> Flush:
+        """Append a round as :meth:`append_round` does, and return its flush, to be waited for."""
+        return append_flushing(self.path / METRICS, dumps(record).encode() + b"\n")
 
     def rewrite_rounds(self, records: Iterable[RoundRecord]) -> None:
         """Replace ``metrics.jsonl``."""

@@ -1,5 +1,6 @@
 """Average what a private sum opened: the direction of the server's step."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,15 +47,17 @@ class Averaging:
         self._trainer = trainer
         self._root = root
 
-    def average(self, aggregate: Aggregate, model: np.ndarray, number: int) -> np.ndarray:
+    def average(
+        self, aggregate: Aggregate, model: Callable[[], np.ndarray], number: int
+    ) -> np.ndarray:
         """Average a round's contributions, by the rule of the experiment.
 
         Parameters
         ----------
         aggregate : Aggregate
             What was opened.
-        model : numpy.ndarray
-            The vector of the round's request.
+        model : callable
+            Returns the vector of the round's request, which few rules need.
         number : int
             The round.
 
@@ -93,7 +96,9 @@ class Averaging:
             return aggregate.total[:-1] / weight if weight > 0 else 0 * aggregate.total[:-1]
         return aggregate.total / len(aggregate.survivors)
 
-    def _ruled(self, aggregate: Aggregate, model: np.ndarray, number: int) -> np.ndarray:
+    def _ruled(
+        self, aggregate: Aggregate, model: Callable[[], np.ndarray], number: int
+    ) -> np.ndarray:
         spec = self._experiment.server
         if aggregate.contributions is None:
             raise ValueError(f"the rule {spec.rule!r} needs contributions, and only a sum is known")
@@ -119,7 +124,7 @@ class Averaging:
             case "norm-bound":
                 return robust_rules.norm_bound(vectors, bound)
             case "fltrust":
-                return robust_rules.fltrust(vectors, self._own_update(model, number))
+                return robust_rules.fltrust(vectors, self._own_update(model(), number))
             case _:
                 raise ValueError(f"there is no rule {spec.rule!r}")
 

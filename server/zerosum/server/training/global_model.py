@@ -45,7 +45,8 @@ class GlobalModel:
     @property
     def model(self) -> np.ndarray:
         """The flat global model, float32, shape (d,): a copy."""
-        return np.concatenate([self._optimizer.model, self._statistics])
+        weights = self._optimizer.model
+        return np.concatenate([weights, self._statistics]) if self._statistics.size else weights
 
     def weights_of(self, vector: np.ndarray) -> np.ndarray:
         """Return the part of a vector of shape (d,) that is of trained parameters: a view."""
@@ -55,6 +56,8 @@ class GlobalModel:
         """Move the model along an average update, float64, shape (d,)."""
         weights, changes = np.split(average, [self._length])
         self._optimizer.step(weights)
+        if not changes.size:
+            return
         moved = (self._statistics + changes).astype(np.float32)
         self._statistics = np.where(self._spreads, np.maximum(moved, 0), moved)
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from safetensors.torch import save as save_tensors
 
+from zerosum.client.files.durable_append import Flush
 from zerosum.client.protocol.noise_source import Entropy
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.protocol.training_outcomes import OutcomeCounts
@@ -208,9 +209,11 @@ class FederatedTraining:
         for number in range(self._done + 1, self._experiment.rounds + 1):
             record = self._round(number) | found
             found = {}
-            self._folder.append_round(record)
+            # Each waits for what it builds on, and the disk for the line and the state at once.
+            self._ledger.settle()
+            line = self._folder.begin_round(record)
             self._records.append(record)
-            self._save(number)
+            self._save(number, line)
             self._on_round(record | {})  # a copy of the callback's own, who may take it apart
         return self._finish()
 
@@ -226,7 +229,8 @@ class FederatedTraining:
     @property
     def _model(self) -> np.ndarray:
         """The vector of a request: components, if there are any, and the global model."""
-        return np.concatenate([self._components, self._optimizer.model])
+        model = self._optimizer.model
+        return np.concatenate([self._components, model]) if self._components.size else model
 
     def _find_components(self) -> dict[str, Any]:
         """Read principal components from one private sum, before the first round.
@@ -263,7 +267,7 @@ class FederatedTraining:
             aggregate = self._sum(planned)
             record |= cut_record(aggregate)
             self._cuts.check(aggregate)
-            average = self._averaging.average(aggregate, self._model, number)
+            average = self._averaging.average(aggregate, lambda: self._model, number)
         except RoundAbandoned as abandoned:
             log.warning("round %d is abandoned: %s", number, abandoned)
             record |= {"status": "abandoned", "reason": str(abandoned), "survivors": 0}
@@ -309,7 +313,7 @@ class FederatedTraining:
                 round=planned.session_round,
                 attempt=planned.attempt,
                 charge=self._ledger.charging(
-                    planned.number, planned.attempt, planned.kind, planned.groups
+                    planned.number, planned.attempt, planned.kind, planned.groups, wait=False
                 ),
             )
         except RoundAbandoned as abandoned:
@@ -426,7 +430,8 @@ class FederatedTraining:
             record |= ratio.record(f"federated_{name}")
         return record
 
-    def _save(self, number: int) -> None:
+    def _save(self, number: int, line: Flush) -> None:
+        """Replace the checkpoint, once the round's line is on the disk, which it has a hash of."""
         tensors, scalars = self._optimizer.state()
         save_checkpoint(
             self._folder,
@@ -441,6 +446,7 @@ class FederatedTraining:
                 clip=self._clip.value if self._experiment.privacy.adaptive else None,
                 components=torch.from_numpy(self._components) if self._trainer.public else None,
             ),
+            after=line,
         )
 
     def _finish(self) -> Result:

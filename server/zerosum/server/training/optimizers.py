@@ -130,7 +130,8 @@ class ServerOptimizer:
 
     def step(self, average: np.ndarray) -> None:
         """Move the model along an average update, float64, shape (d,)."""
-        self._parameter.grad = torch.from_numpy((-average).astype(np.float32))
+        descent = average.astype(np.float32)
+        self._parameter.grad = torch.from_numpy(np.negative(descent, out=descent))
         self._optimizer.step()
         self._parameter.grad = None
 

@@ -38,6 +38,8 @@ class SimulatedCohort:
 
     def answering(self, stage: str, clients: Sequence[int], round: int) -> list[int]:
         """Return which of these clients do not vanish at a stage."""
+        if self._faults.none:
+            return list(clients)
         kind = STAGE_TYPES[stage]
         return [index for index in clients if not self._faults.vanishes(round, index, kind)]
 

@@ -14,12 +14,17 @@ class FaultPlan:
         Probability of vanishing at each stage, for a client that got that far.
     seed : int
         The experiment's seed.
+
+    Attributes
+    ----------
+    none : bool
+        Whether nobody ever vanishes.
     """
 
     def __init__(self, spec: FaultSpec, seed: int) -> None:
         self._probabilities = [(kind, getattr(spec, stage)) for stage, kind in STAGE_TYPES.items()]
         self._seed = seed
-        self._none = all(p == 0 for _, p in self._probabilities)
+        self.none = all(p == 0 for _, p in self._probabilities)
 
     def vanishes(self, session_round: int, client: int, message_type: str) -> bool:
         """Return whether a client does not answer a stage's message.
@@ -38,7 +43,7 @@ class FaultPlan:
         bool
             Drawn from the seed: the same whenever it is asked.
         """
-        if self._none:
+        if self.none:
             return False
         coins = insecure_keystream(self._seed, "fault", session_round, client).uniform(
             len(self._probabilities)

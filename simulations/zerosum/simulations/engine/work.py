@@ -101,7 +101,7 @@ class Contributor:
     def __init__(
         self, task: Task, entropy: Entropy, *, device: str = "cpu", trainer: str = "auto"
     ) -> None:
-        self._notes, self._tally = Notes(), OutcomeCounts()
+        self._notes, self._tally, self._trained = Notes(), OutcomeCounts(), 0
         self._computation = LocalComputation(
             task, device=device, trainer=trainer, notes=self._notes
         )
@@ -161,7 +161,8 @@ class Contributor:
 
     def take_tally(self) -> OutcomeCounts:
         """Return the outcomes of all clients since the last call."""
-        taken, self._tally = self._tally, OutcomeCounts()
+        taken = self._tally + OutcomeCounts(trained=self._trained)
+        self._tally, self._trained = OutcomeCounts(), 0
         return taken
 
     def _add(self, work: Work, index: int, answer: Answer, total: VectorSum) -> bool:
@@ -175,7 +176,10 @@ class Contributor:
             log.warning("client %d drops out: %s", index, quoted(error))
             return False
         finally:
-            self._tally += OutcomeCounts.of(index, notes)
+            if notes.plain:  # most are, and records of theirs take longer than to count them
+                self._trained += 1
+            else:
+                self._tally += OutcomeCounts.of(index, notes)
         return True
 
 
