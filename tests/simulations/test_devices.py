@@ -246,4 +246,5 @@ def test_a_batched_run_is_resumed_to_the_bits_it_would_have_had(tmp_path):
         "workers": 1,
         "trainer": "batched",
         "device": "cpu",
+        "precision": "float32",
     }
