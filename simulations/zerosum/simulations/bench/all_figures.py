@@ -106,7 +106,7 @@ def parts(
         engine("cnn-bf16", *cnn, "--precision", "bf16", wanted=few),
         Part("dpsgd", ("bench", "dpsgd"), _rows, packages=OPACUS.folder("opacus", peers)),
         Part("secagg", session, _rows),
-        # Clients alone share what they derive, which spares minutes; the server is measured without.
+        # Clients alone share what they derive, which spares minutes; the server never does.
         Part("secagg-10", (*session, "--dropout", "0.1", "--share"), _rows),
         Part("secagg-30", (*session, "--dropout", "0.3", "--share"), _rows),
         Part("secagg-liars", (*session, "--dropout", "0.1", "--liars", "25"), _rows),
