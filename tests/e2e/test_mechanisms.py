@@ -191,7 +191,7 @@ def test_exact_noise_makes_a_run_that_is_not_continued(tmp_path):
 
 @pytest.mark.slow
 def test_fresh_noise_is_not_drawn_again_for_a_round_that_was_charged(tmp_path, monkeypatch):
-    def end(self, number):
+    def end(self, number, line):
         raise RuntimeError("killed before the first checkpoint")
 
     with monkeypatch.context() as patched:
