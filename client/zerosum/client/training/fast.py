@@ -5,7 +5,8 @@ cache. What is computed is what :class:`LocalTrainer` computes, to rounding.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -126,6 +127,7 @@ class FastTrainer(LocalTrainer):
         self._claims: list[tuple[Sequence[Layer], int, float]] = []
         self._dual: DualLayer | None = None
         self._behind: list[Layer] = []
+        self._beyond_dual: list[slice] = []
         try:
             if self.device.type != "cpu" or dtype not in _AGREEMENT:
                 raise UnsupportedLayer(f"{dtype} on {self.device}")
@@ -309,12 +311,10 @@ class FastTrainer(LocalTrainer):
             self._step_on(*held.batches[turn], anchor, step == 0)
 
     def _bind_held(self, shape: tuple[int, ...]) -> _Held:
-        grown = self._arena.grown
-        # Always from our own memory: how others' is aligned must not change a bit.
-        rows = self._arena.take("inputs", shape)
-        classes = self._arena.take("targets", shape[:1], torch.int64)
-        if self._arena.grown > grown:
-            self._forget()
+        with self._growing():
+            # Always from our own memory: how others' is aligned must not change a bit.
+            rows = self._arena.take("inputs", shape)
+            classes = self._arena.take("targets", shape[:1], torch.int64)
         size = batch_size(shape[0], self.spec)
         parts = zip(torch.split(rows, size), torch.split(classes, size), strict=True)
         batches = tuple((self._program(tuple(one.shape)), one, other) for one, other in parts)
@@ -407,36 +407,34 @@ class FastTrainer(LocalTrainer):
             return None
         self._check_agreement(shape[1:])
         width = dual.width
-        grown = self._arena.grown
-        program = DualProgram(
-            dual,
-            lambda records: self._program((records, width), inner=True),
-            count,
-            size,
-            steps,
-            self._arena,
-        )
-        if self._arena.grown > grown:
-            self._forget()
-        return program
+        with self._growing():
+            return DualProgram(
+                dual,
+                lambda records: self._program((records, width), inner=True),
+                count,
+                size,
+                steps,
+                self._arena,
+            )
 
-    def _forget(self) -> None:
-        """Let go of programs, which hold the memory that was too small."""
-        self._programs.clear()
-        self._dual_programs.clear()
-        self._held.clear()
+    @contextmanager
+    def _growing(self) -> Iterator[None]:
+        """Let go of all programs where the block takes larger memory: they hold the smaller."""
+        grown = self._arena.grown
+        yield
+        if self._arena.grown > grown:
+            self._programs.clear()
+            self._dual_programs.clear()
+            self._held.clear()
 
     def _bind(
         self, shape: tuple[int, ...], layers: Sequence[Layer], *, inner: bool = False
     ) -> Program:
-        grown = self._arena.grown
-        try:
-            program = Program(layers, shape, self._arena, inner=inner)
-        except RuntimeError as error:  # torch's, of a shape that a layer does not take
-            raise UnsupportedLayer(str(error)) from error
-        if self._arena.grown > grown:
-            self._forget()
-        return program
+        with self._growing():
+            try:
+                return Program(layers, shape, self._arena, inner=inner)
+            except RuntimeError as error:  # torch's, of a shape that a layer does not take
+                raise UnsupportedLayer(str(error)) from error
 
     def _agrees(self, shape: tuple[int, ...]) -> bool:
         """Compare gradients with autograd's on random weights and inputs of a shape."""
