@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -647,4 +648,5 @@ def _no_tail(margin: float) -> float:
 def _described(mechanism: Mechanism) -> dict[str, object]:
     """Return a mechanism's class and fields: sessions are bound to them."""
     fields: dict[str, object] = asdict(mechanism)  # type: ignore[call-overload]
+    fields = {key: str(v) if isinstance(v, Fraction) else v for key, v in fields.items()}
     return {"name": type(mechanism).__name__} | fields
