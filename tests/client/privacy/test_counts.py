@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from zerosum.client.privacy.counts import counting_mechanism, guaranteed_fraction
 from zerosum.client.privacy.events import IntegerNoiseDpEvent
 from zerosum.client.privacy.geometric import CentralGeometric, DistributedGeometric
+from zerosum.client.privacy.integer_laws import IntegerLaw
 from zerosum.client.privacy.mechanism import check_mechanism
 from zerosum.client.privacy.noise_range import NoiseOutOfRangeError
 from zerosum.client.privacy.registry import COUNTING
@@ -19,6 +20,7 @@ from zerosum.client.privacy.skellam_counts import SkellamCounts
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.protocol.survivors import guarantee_holds, min_survivors
 from zerosum.client.spec import EncodingSpec, PrivacySpec
+from zerosum.client.spec.privacy import PrivacyModel
 from zerosum.secagg.randomness import insecure_keystream
 
 
@@ -66,7 +68,7 @@ def test_a_fraction_that_is_no_decimal_asks_for_whole_survivors() -> None:
 
 
 @pytest.mark.parametrize("law", ["geometric", "skellam"])
-def test_shares_of_the_guaranteed_are_charged_as_one(law: str) -> None:
+def test_shares_of_the_guaranteed_are_charged_as_one(law: IntegerLaw) -> None:
     for n, f in ((300, 0.8), (7, 0.56), (13, 0.7), (101, 0.999)):
         mechanism = counting_mechanism(law, 3.7, n, f, (1,))
         shares = guaranteed_fraction(law, f, n) * n
@@ -139,9 +141,10 @@ def test_a_sum_is_topped_up_to_the_constant_total(law: str, survivors: int) -> N
 
 
 def test_a_training_experiment_with_geometric_noise_is_refused_in_one_line() -> None:
-    for settings in ({}, {"model": "central"}, {"model": "local"}):
+    models: tuple[PrivacyModel, ...] = ("distributed", "central", "local", "none")
+    for model in models:
         with pytest.raises(ValidationError) as raised:
-            PrivacySpec(mechanism="geometric", **settings)
+            PrivacySpec(mechanism="geometric", model=model)
         (error,) = raised.value.errors()
         assert error["loc"] == ("mechanism",)
         assert error["msg"].endswith(

@@ -158,11 +158,11 @@ def test_a_scale_that_protects_nobody_or_leaves_64_bits_is_refused(scale: float)
 
 def test_shares_and_moves_are_exact_numbers() -> None:
     refused: list[tuple[str, Callable[[], object]]] = [
-        ("share must be a Fraction", lambda: replace(SHARE, share=0.25)),
+        ("share must be a Fraction", lambda: replace(SHARE, share=0.25)),  # type: ignore[arg-type]  # refused
         ("share must be a Fraction", lambda: replace(SHARE, share=Fraction(0))),
         ("moves are positive integers", lambda: replace(SHARE, moves=())),
         ("moves are positive integers", lambda: replace(SHARE, moves=(1, 0))),
-        ("moves are positive integers", lambda: replace(CENTRAL, moves=(1.5,))),
+        ("moves are positive integers", lambda: replace(CENTRAL, moves=(1.5,))),  # type: ignore[arg-type]  # refused
         ("moves are positive integers", lambda: replace(CENTRAL, moves=(True,))),
     ]
     for message, make in refused:

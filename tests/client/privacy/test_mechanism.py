@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 FILES = [path for part in ("secagg", "client", "server", "simulations")
          for path in sorted((ROOT / part / "zerosum").rglob("*.py"))]  # fmt: skip
 CLASSES = {kind.__name__: kind for kind in (*dict(registry.BUILT_IN).values(), SkellamWithBit)} | {
-    kind.__name__: kind for _, kind in registry.BUILT_IN
+    kind.__name__: kind for _, kind in (*registry.BUILT_IN, *registry.COUNTING)
 }
 NAMES = {name for name, _ in registry.BUILT_IN}
 BUILDERS = {"registry.py", "local_dp_noise.py"}

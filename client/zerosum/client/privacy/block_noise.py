@@ -51,7 +51,7 @@ class BlockNoise(ABC):
     ) -> NoReturn:
         """Raise ValueError: real vectors, rotated or not, have no blocks.
 
-        See :meth:`Mechanism.from_spec`;
+        See :meth:`~zerosum.client.privacy.mechanism.Mechanism.from_spec`;
         :func:`~zerosum.client.privacy.counts.counting_mechanism` builds this mechanism.
         """
         raise ValueError(
@@ -102,7 +102,7 @@ class BlockNoise(ABC):
 
     @abstractmethod
     def noise(self, shares: Shares, count: int, rng: Keystream) -> NDArray[np.int64]:
-        """Draw the sum of so many shares at once. See :meth:`Mechanism.noise`."""
+        """Draw the sum of so many shares at once. See :meth:`~zerosum.client.privacy.mechanism.Mechanism.noise`."""
 
     @abstractmethod
     def variance(self, shares: Shares) -> float:
@@ -126,7 +126,7 @@ class BlockNoise(ABC):
 
     @abstractmethod
     def log_tail(self, shares: int, margin: float) -> float:
-        """Return ln of a bound on P(so many shares > margin). See :meth:`Mechanism.log_tail`."""
+        """Return ln of a bound on P(so many shares > margin). See :meth:`~zerosum.client.privacy.mechanism.Mechanism.log_tail`."""
 
     @abstractmethod
     def event(self, shares: Shares) -> DpEvent:
