@@ -89,6 +89,7 @@ def test_skellam_shares_are_drawn_as_no_less_than_is_charged() -> None:
     wide = SkellamCounts(100.0, Fraction(1, 4), (1,))
     assert wide.log_tail(4, 60.0) == pytest.approx(-17, rel=0.05)
     assert (wide.bit_std(4), wide.slack(4), wide.std(4)) == (0, 0, 10)
+    assert (wide.share_epsilon((1,)), wide.share_caveat) == (math.inf, "")
 
 
 def test_skellam_counts_out_of_range_are_refused() -> None:

@@ -47,6 +47,14 @@ def test_the_claimed_deviation_is_drawn(shares: int) -> None:
     assert drawn.std() == pytest.approx(SHARE.std(shares), rel=0.05 if shares < 60 else 0.02)
 
 
+@pytest.mark.parametrize("scale", [1 / 128, LARGEST])
+def test_a_whole_and_a_part_are_drawn_at_the_extremes(scale: float) -> None:
+    mechanism = DistributedGeometric(scale, Fraction(5, 4), (1,))
+    drawn = mechanism.noise(1, 20_000, stream())
+    assert drawn.std() == pytest.approx(mechanism.std(1), rel=0.03, abs=1e-9)
+    assert mechanism.std(1) < 2.0**41
+
+
 def test_noise_is_added_to_the_vector() -> None:
     for mechanism in (SHARE, CENTRAL):
         vector, zero = np.arange(-5000, 5000), np.zeros(10_000, dtype=np.int64)
