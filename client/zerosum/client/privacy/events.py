@@ -294,7 +294,18 @@ class IntegerNoiseDpEvent(NoiseDpEvent):
         return renyi_rows.moves_row(self.law, self.parameters, self.moves)
 
     def doubled(self) -> Self:
-        """Raise UnsupportedEventError: moves are written for an adjacency."""
+        """Refuse: moves are written for the adjacency that is meant.
+
+        Returns
+        -------
+        Self
+            Never.
+
+        Raises
+        ------
+        UnsupportedEventError
+            Always.
+        """
         raise UnsupportedEventError(
             "the moves of a query's receipt are written for its adjacency: doubling them would "
             "charge for one that nobody asked for"

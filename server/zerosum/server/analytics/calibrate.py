@@ -139,8 +139,12 @@ def calibrate(
     shape = tuple(sorted(moves))
     if mechanism != "auto":
         return _calibrated(mechanism, shape, epsilon, delta)
-    laws: tuple[IntegerLaw, ...] = ("geometric", "skellam")
-    return min((_calibrated(law, shape, epsilon, delta) for law in laws), key=lambda one: one.std)
+    geometric = _calibrated("geometric", shape, epsilon, delta)
+    try:
+        skellam = _calibrated("skellam", shape, epsilon, delta)
+    except UnreachableEpsilonError:  # so much of it that its Renyi divergences are all there is
+        return geometric
+    return geometric if geometric.std <= skellam.std else skellam
 
 
 def moments_weight(records: int, epsilon: float) -> int:
@@ -216,9 +220,10 @@ def _least_scale(
     Cost falls as a scale grows: either law at a larger scale is itself at a smaller one plus
     independent noise.
     """
-    upper = max(near, _SMALLEST_SCALE)
+    upper, growth = max(near, _SMALLEST_SCALE), 1.1
     while cost(upper) > epsilon:
-        upper *= 1.1
+        upper *= growth
+        growth *= growth
         if upper > _LARGEST_SCALE:
             raise _unreachable(law, epsilon, delta)
     lower = upper / 1.2
@@ -226,13 +231,10 @@ def _least_scale(
         if lower <= _SMALLEST_SCALE:
             return _SMALLEST_SCALE
         upper, lower = lower, max(lower / 1.5, _SMALLEST_SCALE)
-
-    def above(log_scale: float) -> float:
-        return cost(math.exp(log_scale)) - epsilon
-
-    scale = math.exp(brentq(above, math.log(lower), math.log(upper), xtol=_PRECISION / 2))
+    step = lower * _PRECISION / 2
+    scale = float(brentq(lambda one: cost(one) - epsilon, lower, upper, xtol=step))
     while scale < upper and cost(scale) > epsilon:
-        scale *= 1 + _PRECISION / 2
+        scale += step
     return min(scale, upper)
 
 
