@@ -7,11 +7,11 @@ from scipy.stats import nbinom
 
 from zerosum.client.privacy.integer_laws import (
     CUT_BITS,
-    extent,
+    Geometric,
+    Skellam,
     geometric_pmf,
-    log_probabilities,
-    skellam_pmf,
-    standard_deviation,
+    law_of,
+    two_sided,
 )
 from zerosum.client.privacy.pmf import SkellamLaw
 
@@ -33,8 +33,9 @@ def reference_skellam(variance: float, k: int) -> mpmath.mpf:
 @pytest.mark.parametrize("scale", [1 / 128, 0.3, 1.0, 50.0, 1000.0])
 @pytest.mark.parametrize("r", [1 / 240, 0.2, 1.0, 1.25, 7.5])
 def test_geometric_probabilities_are_the_hypergeometric_series(scale, r):
-    last = extent("geometric", (scale, r))
-    logs = log_probabilities("geometric", (scale, r), last)
+    noise = Geometric(scale, r)
+    last = noise.extent()
+    logs = noise.log_probabilities(last)
     for k in {0, 1, last // 20, last // 3}:
         expected = float(mpmath.log(reference_geometric(scale, r, k)))
         assert logs[k] == pytest.approx(expected, abs=1e-10)
@@ -42,8 +43,9 @@ def test_geometric_probabilities_are_the_hypergeometric_series(scale, r):
 
 @pytest.mark.parametrize("variance", [0.01, 1.0, 100.0, 1e4])
 def test_skellam_probabilities_are_bessel_functions(variance):
-    last = extent("skellam", (variance,))
-    logs = log_probabilities("skellam", (variance,), 2 * last)
+    noise = Skellam(variance)
+    last = noise.extent()
+    logs = noise.log_probabilities(2 * last)
     for k in (0, 1, last // 2, last, 2 * last):
         expected = float(mpmath.log(reference_skellam(variance, k)))
         assert logs[k] == pytest.approx(expected, abs=1e-10)
@@ -51,7 +53,7 @@ def test_skellam_probabilities_are_bessel_functions(variance):
 
 def test_wide_skellam_probabilities_are_those_of_the_large_argument_expansion():
     variance = 2.0**27
-    logs = log_probabilities("skellam", (variance,), 150_000)
+    logs = Skellam(variance).log_probabilities(150_000)
     k = np.array([0, 1, 10_000, 100_000, 150_000])
     expected = SkellamLaw(variance).log_weights(k)
     assert logs[k] - logs[0] == pytest.approx(expected, abs=1e-9)
@@ -88,16 +90,17 @@ def test_shares_of_geometric_noise_add_up(r):
     ],
 )
 def test_what_is_cut_off_is_below_the_cut_and_little_more_is_kept(law, parameters):
-    values, probabilities = (geometric_pmf if law == "geometric" else skellam_pmf)(*parameters)
+    noise = law_of(law, parameters)
+    values, probabilities = two_sided(noise)
     far = 4 * int(values[-1]) + 20
-    tails = 2 * np.exp(log_probabilities(law, parameters, far))[::-1].cumsum()[::-1]
+    tails = 2 * np.exp(noise.log_probabilities(far))[::-1].cumsum()[::-1]
     assert tails[values[-1] + 1] <= 2.0**-CUT_BITS
     # Chernoff's bound asks for a few per cent more values than are needed.
     assert tails[int(values[-1] * 0.85)] > 2.0**-CUT_BITS
     assert (values == np.arange(-values[-1], values[-1] + 1)).all()
     assert math.fsum(probabilities) == pytest.approx(1, abs=1e-14)
     spread = math.sqrt(math.fsum(values**2 * probabilities))
-    assert spread == pytest.approx(standard_deviation(law, parameters), rel=1e-12)
+    assert spread == pytest.approx(noise.std, rel=1e-12)
 
 
 def test_probabilities_that_would_not_fit_into_memory_are_refused():

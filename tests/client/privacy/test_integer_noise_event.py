@@ -14,7 +14,7 @@ from zerosum.client.privacy.events import (
     rdp,
     twice,
 )
-from zerosum.client.privacy.integer_laws import geometric_pmf, log_probabilities, skellam_pmf
+from zerosum.client.privacy.integer_laws import law_of, two_sided
 from zerosum.server.privacy.accountant import Ledger
 
 
@@ -57,7 +57,7 @@ def test_skellam_noise_has_no_pure_epsilon():
     ],
 )
 def test_losses_are_never_below_the_exact_ones_and_hardly_above(law, parameters, move):
-    pmf = geometric_pmf(*parameters) if law == "geometric" else skellam_pmf(*parameters)
+    pmf = two_sided(law_of(law, parameters))
     ledger = Ledger("zero_out").compose(IntegerNoiseDpEvent(law, parameters, (move,)))
     for at in (0.0, 0.01234, 0.1, 0.5, 0.99):
         exact = exact_delta(pmf[1], move, at)
@@ -68,7 +68,7 @@ def test_losses_are_never_below_the_exact_ones_and_hardly_above(law, parameters,
 @pytest.mark.parametrize(("law", "parameters"), [("geometric", (3.0, 1.25)), ("skellam", (9.0,))])
 @pytest.mark.parametrize("mirrored", [False, True])
 def test_losses_of_both_directions_are_within_a_step_of_dp_accountings(law, parameters, mirrored):
-    logs = log_probabilities(law, parameters, 120)
+    logs = law_of(law, parameters).log_probabilities(120)
     here = {k: logs[abs(k)] for k in range(-110, 111)}
     moved = {k: logs[abs(k - 3)] for k in range(-110, 111)}
     pair = (here, moved) if mirrored else (moved, here)

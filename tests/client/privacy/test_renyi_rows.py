@@ -5,7 +5,7 @@ import pytest
 from scipy.special import ive, logsumexp
 
 from zerosum.client.privacy.events import SkellamDpEvent
-from zerosum.client.privacy.integer_laws import log_probabilities
+from zerosum.client.privacy.integer_laws import Geometric, Skellam
 from zerosum.client.privacy.renyi_curves import pure
 from zerosum.client.privacy.renyi_rows import geometric_row, moves_row, skellam_row
 from zerosum.client.renyi_filter import ORDERS
@@ -51,7 +51,7 @@ def test_a_skellam_row_is_the_direct_sum(variance, move):
 @pytest.mark.parametrize(("variance", "move"), [(0.25, 1), (4.0, 2), (1000.0, 16)])
 def test_a_skellam_row_reaches_as_far_as_its_peak(variance, move):
     reach = 2 * 512 * move + 2000
-    half = log_probabilities("skellam", (variance,), reach)
+    half = Skellam(variance).log_probabilities(reach)
     logs = half[np.abs(np.arange(-reach, reach + 1))]
     row = skellam_row(variance, move)
     for alpha in (2, 22, 512):
@@ -67,5 +67,5 @@ def test_a_skellam_row_is_never_above_the_bound_in_closed_form(variance, move):
 
 
 def test_moves_add_up_and_shares_beyond_one_are_charged_as_one():
-    row = moves_row("geometric", (10.0, 1.25), (1, 1, 4))
+    row = moves_row(Geometric(10.0, 1.25), (1, 1, 4))
     assert row == pytest.approx(2 * geometric_row(10.0, 1) + geometric_row(10.0, 4))

@@ -140,13 +140,20 @@ def test_local_reports_are_charged_as_randomised_response(rule):
     budget = Budget(1.0, DELTA, rule, "sum", "client", "replace")
     used = check(budget, [report], report, planned=[report, report]).used
     if rule == "renyi":
-        alpha = budget.order
+        alpha = budget.order or 0
         # Answers of probability e^.2/(1 + e^.2) and the rest, exchanged.
         p = 1 / (1 + math.exp(-0.2))
         power = p**alpha * (1 - p) ** (1 - alpha) + (1 - p) ** alpha * p ** (1 - alpha)
         assert used == pytest.approx(2 * math.log(power) / (alpha - 1))
     else:
         assert used == pytest.approx(0.4, abs=1e-4)
+
+
+@pytest.mark.parametrize("rule", ["sum", "renyi"])
+def test_what_protects_nothing_fits_into_no_budget(rule):
+    budget = Budget(1.0, DELTA, rule, "sum", "client", "replace")
+    with pytest.raises(BudgetError):
+        check(budget, [], RandomizedResponseDpEvent(0.0, 2))
 
 
 @pytest.mark.parametrize(
@@ -198,7 +205,7 @@ def test_a_renyi_budget_spent_to_its_end_is_its_epsilon():
     assert Ledger("zero_out").compose(count(0.02), 121).epsilon(DELTA) < spent.epsilon
 
 
-SHAPES = ((1,), (1, 1, 1), (4, 4), (1,) * 12, (64,))
+SHAPES = ((1,), (1, 1, 1), (4, 4), (1,) * 12)
 
 
 @functools.cache
@@ -234,7 +241,7 @@ def test_a_thousand_adaptive_analysts_never_exceed_the_rule(rule):
         budget = Budget(analyst.choice([0.5, 1.0, 3.0]), DELTA, rule)
         receipts: list[IntegerNoiseDpEvent] = []
         refusals = 0
-        epsilons = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0]
+        epsilons = [0.02, 0.05, 0.1, 0.4, 1.0]
         while refusals < 4 and len(receipts) < 60:
             last = len(epsilons) - refusals
             new = priced(analyst.choice(SHAPES), analyst.choice(epsilons[:last]), rule)
@@ -244,12 +251,12 @@ def test_a_thousand_adaptive_analysts_never_exceed_the_rule(rule):
                 refusals += 1
                 continue
             receipts.append(new)
+        costs: list[Fraction | float]
         if rule == "sum":
-            used = sum(
-                sum(map(Fraction, one.moves)) / Fraction(one.parameters[0]) for one in receipts
-            )
+            costs = [sum(one.moves) / Fraction(one.parameters[0]) for one in receipts]
         else:
-            used = sum(divergence(one, budget.order) for one in receipts)
+            costs = [divergence(one, budget.order or 0) for one in receipts]
+        used = float(sum(costs))
         assert used <= budget.limit * (1 + 1e-9)
         nearly_all += used > 0.8 * budget.limit
     assert nearly_all > 250

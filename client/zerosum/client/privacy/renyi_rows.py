@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from zerosum.client.privacy import renyi_curves
-from zerosum.client.privacy.integer_laws import IntegerLaw, log_probabilities
+from zerosum.client.privacy.integer_laws import Geometric, Skellam
 from zerosum.client.privacy.mechanism import Divergences
 from zerosum.client.renyi_filter import ORDERS
 
@@ -23,17 +23,14 @@ _EXACT_SKELLAM = (2**10, 16)
 bound in closed form is within a relative 1e-3, or epsilon is beyond what anybody asks for."""
 
 
-def moves_row(
-    law: IntegerLaw, parameters: tuple[float, ...], moves: tuple[int, ...]
-) -> Divergences:
+def moves_row(noise: Geometric | Skellam, moves: tuple[int, ...]) -> Divergences:
     """Return the divergences of independent moves: the sum of theirs.
 
     Parameters
     ----------
-    law : {"geometric", "skellam"}
-        Of the noise.
-    parameters : tuple of float
-        (scale, r) with r >= 1, charged as r = 1: further noise is post-processing; or (variance,).
+    noise : Geometric or Skellam
+        Log-concave. More than one discrete Laplace is charged as one: further noise is
+        post-processing.
     moves : tuple of int
         Above 0, in integer units.
 
@@ -42,10 +39,15 @@ def moves_row(
     ndarray of float64, shape (511,)
         At :data:`~zerosum.client.renyi_filter.ORDERS`.
     """
-    one = geometric_row if law == "geometric" else skellam_row
-    rows = [count * one(parameters[0], move) for move, count in Counter(moves).items()]
+    rows = [count * _row(noise, move) for move, count in Counter(moves).items()]
     whole: Divergences = np.sum(rows, axis=0)
     return whole
+
+
+def _row(noise: Geometric | Skellam, move: int) -> Divergences:
+    if isinstance(noise, Geometric):
+        return geometric_row(noise.scale, move)
+    return skellam_row(noise.variance, move)
 
 
 @lru_cache(maxsize=256)
@@ -125,7 +127,7 @@ def _summed_skellam(variance: float, move: int) -> Divergences:
 
     # To the left terms are below p(k): twenty deviations hold all of it.
     left = math.ceil(20 * math.sqrt(variance)) + 64
-    logs = log_probabilities("skellam", (variance,), left + end(ORDERS[-1]) + move)
+    logs = Skellam(variance).log_probabilities(left + end(ORDERS[-1]) + move)
     k = np.arange(-left, end(ORDERS[-1]) + 1)
     here, moved = logs[np.abs(k)], logs[np.abs(k + move)]
     row = np.empty(len(ORDERS))

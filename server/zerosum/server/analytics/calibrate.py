@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, get_args
 
 from dp_accounting import get_sigma_gaussian
 from scipy.optimize import brentq
 
 from zerosum.client.privacy.events import IntegerNoiseDpEvent
-from zerosum.client.privacy.integer_laws import IntegerLaw, standard_deviation
+from zerosum.client.privacy.integer_laws import LAWS, Geometric, IntegerLaw, Skellam
 from zerosum.server.privacy.accountant import Ledger
 
 MechanismChoice = Literal["auto", "geometric", "skellam"]
@@ -58,7 +58,7 @@ class Noise:
     @property
     def std(self) -> float:
         """Standard deviation of the guaranteed noise in a coordinate, in integer units."""
-        return standard_deviation(self.law, self._parameters(1.0))
+        return self._noise(1.0).std
 
     def receipt(self, moves: Sequence[int], surplus: float = 1.0) -> IntegerNoiseDpEvent:
         """Describe a sum under ``surplus`` times this noise.
@@ -75,12 +75,12 @@ class Noise:
         IntegerNoiseDpEvent
             What the ledger is charged.
         """
-        return IntegerNoiseDpEvent(self.law, self._parameters(surplus), tuple(moves))
+        return IntegerNoiseDpEvent(self.law, astuple(self._noise(surplus)), tuple(moves))
 
-    def _parameters(self, surplus: float) -> tuple[float, ...]:
-        if self.law == "geometric":
-            return (self.scale, surplus)
-        return (surplus * self.scale**2,)
+    def _noise(self, surplus: float) -> Geometric | Skellam:
+        if LAWS[self.law] is Geometric:
+            return Geometric(self.scale, surplus)
+        return Skellam(surplus * self.scale**2)
 
 
 def calibrate(
@@ -125,10 +125,10 @@ def calibrate(
         raise ValueError(f"epsilon is above 0 and finite, not {epsilon}")
     if not 0 <= delta < 1:
         raise ValueError(f"delta lies in [0, 1), not at {delta}")
-    if mechanism not in ("auto", "geometric", "skellam"):
+    if mechanism not in get_args(MechanismChoice):
         raise ValueError(f'mechanism is "auto", "geometric" or "skellam", not {mechanism!r}')
     pure = pure_only or delta == 0
-    if pure and mechanism == "skellam":
+    if pure and LAWS.get(mechanism) is Skellam:
         reason = "at delta = 0" if delta == 0 else 'under the budget rule "sum"'
         raise ValueError(
             f'mechanism = "skellam" has no pure epsilon, which a query needs {reason}; '
@@ -202,7 +202,7 @@ def _calibrated(law: IntegerLaw, moves: tuple[int, ...], epsilon: float, delta: 
         receipt = Noise(law, scale).receipt(moves)
         return Ledger("zero_out").compose(receipt).epsilon(delta)
 
-    if law == "geometric":
+    if LAWS[law] is Geometric:
         pure = _pure_geometric(sum(moves), epsilon)
         least = _least_scale(cost, law, pure.scale, epsilon, delta)
         # Few blocks gain nothing by a delta: then epsilon is pure, for the same noise.
