@@ -4,7 +4,7 @@ import math
 import attr
 import numpy as np
 import pytest
-from dp_accounting import SelfComposedDpEvent
+from dp_accounting import RandomizedResponseDpEvent, SelfComposedDpEvent
 from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 from dp_accounting.pld.privacy_loss_distribution import from_two_probability_mass_functions
 
@@ -130,6 +130,15 @@ def test_moves_are_never_doubled():
     with pytest.raises(UnsupportedEventError, match="written for its adjacency"):
         twice(event)
     assert Ledger("replace").compose(event).epsilon(0.0) == epsilon(event, 1, 0.0)
+
+
+def test_counts_and_local_reports_add_up_in_one_ledger():
+    report = RandomizedResponseDpEvent(2 / (1 + math.e), 2)
+    counts = IntegerNoiseDpEvent("geometric", (10.0, 1), (1, 1))
+    ledger = Ledger("replace").compose(report, 2).compose(counts, 3)
+    assert ledger.epsilon(0.0) == pytest.approx(2 * 1 + 3 * 0.2)
+    assert ledger.accountant == "pld"
+    assert 2 < ledger.epsilon(1e-3) < 2.6
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,12 @@ def test_what_cannot_be_met_is_refused(asked, match):
         calibrate((1,), **asked)
 
 
+@pytest.mark.parametrize("moves", [(), (1, 0)])
+def test_a_query_that_moves_nothing_is_refused(moves):
+    with pytest.raises(ValueError, match="moves are"):
+        calibrate(moves, epsilon=1.0, delta=0.0)
+
+
 def test_an_epsilon_below_the_reach_of_renyi_divergences_takes_geometric_noise():
     moves = (4096,) * 40
     with pytest.raises(UnreachableEpsilonError, match="no skellam noise"):

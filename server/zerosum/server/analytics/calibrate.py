@@ -123,6 +123,8 @@ def calibrate(
     """
     if not 0 < epsilon < math.inf:
         raise ValueError(f"epsilon is above 0 and finite, not {epsilon}")
+    if not moves or min(moves) < 1:
+        raise ValueError(f"moves are integers above 0, one or more, not {tuple(moves)}")
     if not 0 <= delta < 1:
         raise ValueError(f"delta lies in [0, 1), not at {delta}")
     if mechanism not in get_args(MechanismChoice):
