@@ -161,7 +161,7 @@ class Geometric:
         """
         r, small = self.r, -math.expm1(-2 / self.scale)
         settling = math.ceil(_SETTLING_BITS * math.log(2) / 2 * self.scale) + 50
-        excess, left = small * (1 - r), 1 - small
+        excess, left = small * (1 - r), math.exp(-2 / self.scale)
         u = 0.0
         losses = [0.0] * last
         for k in range(last + settling, 0, -1):
