@@ -5,7 +5,8 @@ import tomllib
 import pytest
 
 from zerosum.client.queries.errors import QueryError
-from zerosum.client.queries.schema import IntegerColumn, Schema, TextColumn, expanded, template
+from zerosum.client.queries.notation import expanded
+from zerosum.client.queries.schema import IntegerColumn, Schema, TextColumn, template
 
 NOTATION = """
 [schema]

@@ -17,7 +17,7 @@ MOST_LEAVES = 32
 
 Operator = Literal["=", "!=", "<", "<=", ">", ">="]
 
-MOST_CHARACTERS = 256
+LONGEST_VALUE = 256
 """Longest text that a value is compared with."""
 
 
@@ -25,8 +25,8 @@ def _is_comparable(value: int | float | str) -> int | float | str:
     # Said of an int as it was read: a union would else take a larger one for a float, rounded.
     if isinstance(value, int) and abs(value) > MOST_INTEGER:
         raise ValueError("an integer is at most 2^53 in size, as those of a column")
-    if isinstance(value, str) and not 0 < len(value) <= MOST_CHARACTERS:
-        raise ValueError(f"a text of {len(value)} characters; it has 1 to {MOST_CHARACTERS}")
+    if isinstance(value, str) and not 0 < len(value) <= LONGEST_VALUE:
+        raise ValueError(f"a text of {len(value)} characters; it has 1 to {LONGEST_VALUE}")
     return value
 
 
