@@ -12,19 +12,22 @@ import pytest
 
 from zerosum.client.queries import oracles
 from zerosum.client.queries.errors import QueryError
-from zerosum.secagg.randomness import insecure_keystream
+from zerosum.secagg.randomness import Keystream, insecure_keystream
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors/queries.json").read_text("utf-8"))
 KINDS = ["k-rr", "oue", "olh", "hadamard"]
 HEADS = 1 << oracles.COIN_BITS
 
 
-class Enumerated:
+class Enumerated(Keystream):
     """Stands in for the coins: walks through every outcome, with its exact probability."""
 
     def __init__(self, path, seed):
-        self.path, self.seed = path, seed
-        self.at, self.chance, self.branches = 0, Fraction(1), []
+        super().__init__(bytes(32))
+        self.path: list[int] = path
+        self.seed: bytes = seed
+        self.at, self.chance = 0, Fraction(1)
+        self.branches: list[tuple[int, int]] = []
 
     def _choose(self, chances):
         chosen = self.path[self.at] if self.at < len(self.path) else 0
@@ -58,8 +61,8 @@ def law(monkeypatch):
     monkeypatch.setattr(oracles, "_below", lambda count, coins: coins.below(count))
 
     def enumerate_reports(kind, value, k, epsilon, seed=bytes(8)):
-        chances = defaultdict(Fraction)
-        paths = [[]]
+        chances: dict[tuple[int, ...], Fraction] = defaultdict(Fraction)
+        paths: list[list[int]] = [[]]
         while paths:
             path = paths.pop()
             coins = Enumerated(path, seed)
@@ -138,7 +141,7 @@ def test_a_hash_supports_other_cells_as_often_as_claimed(law):
     np.testing.assert_allclose(support[1:], q, atol=5 * 0.5 / seeds**0.5)
 
 
-class Scripted:
+class Scripted(Keystream):
     """Gives the bytes that it was made of."""
 
     def __init__(self, data):
@@ -148,9 +151,6 @@ class Scripted:
         taken, self.data = self.data[:count], self.data[count:]
         assert len(taken) == count
         return taken
-
-    def words(self, count):
-        return np.frombuffer(self.take(8 * count), "<u8")
 
 
 def test_a_coin_is_an_exact_comparison_of_192_bits():

@@ -1,5 +1,7 @@
 """A predicate means what pandas makes of it, whatever its shape, and its text reads as itself."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -20,7 +22,7 @@ SCHEMA = Schema.of(
         "Größe": {"text": 3, "alphabet": "abc"},
     }
 )
-ROWS = {
+ROWS: dict[str, list[Any]] = {
     "age": [-3, 0, 5, 2, None, 1, -1, 5],
     "hours per week": [-1.5, None, 2.0, 0.25, 0.0, 1.0, -0.5, None],
     "and": ["A", 'say "B"', "it's", "(other)", "A", "A", "(other)", "it's"],

@@ -16,6 +16,7 @@ from zerosum.client.queries.query import (
     Moments,
     Oracle,
     Quantile,
+    Query,
     Words,
 )
 from zerosum.client.queries.schema import Schema
@@ -34,7 +35,7 @@ SCHEMA = Schema.of(
 )
 WHERE = parse("age >= 65 and sex = 'Male'", SCHEMA)
 
-GOOD = [
+GOOD: list[tuple[Query, tuple[Block, ...]]] = [
     (Count(where=WHERE), (Block(1, 1),)),
     (Histogram(columns=("age",)), (Block(74, 1),)),
     (Histogram(columns=("job",), by=("sex", "flag", "gain")), (Block(16 * 3 * 2 * 20, 1),)),

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from zerosum.client.queries import table_files
 from zerosum.client.queries.encode import encode
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.predicate import parse
@@ -72,6 +73,16 @@ def test_values_are_clamped_and_what_cannot_be_read_is_missing(tmp_path, caplog)
     np.testing.assert_array_equal(table.columns["income"], expected)
     assert table.columns["word"].tolist() == ["abc", "", "", "", "a", "cab", "b", "", "", "aa"]
     assert "2 of 10 rows have not the header's 5 fields" in caplog.text
+
+
+def test_rows_are_read_some_at_a_time_into_one_table(tmp_path, monkeypatch, caplog):
+    whole = read_table(written(tmp_path, name="whole.csv"), SCHEMA)
+    monkeypatch.setattr(table_files, "ROWS_AT_ONCE", 3)
+    parts = read_table(written(tmp_path, name="parts.csv"), SCHEMA)
+    assert len(parts) == 10
+    for name in SCHEMA.columns:
+        np.testing.assert_array_equal(parts.columns[name], whole.columns[name])
+    assert caplog.text.count("2 of 10 rows") == 2
 
 
 def test_bytes_that_are_no_text_spoil_their_own_value(tmp_path):

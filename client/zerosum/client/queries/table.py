@@ -130,10 +130,20 @@ def read_table(path: str | Path, schema: Schema, rename: Mapping[str, str] | Non
 def _read(path: str, modified: int, size: int, domains: bytes, names: tuple[str, ...]) -> Table:
     schema = Schema.from_canonical(domains)
     _refuse_missing(path, names)
-    values = read_columns(path, names)
-    return Table.of(
-        {name: values[own] for name, own in zip(schema.columns, names, strict=True)}, schema
-    )
+    own = dict(zip(schema.columns, names, strict=True))
+    parts = [
+        Table.of({name: values[theirs] for name, theirs in own.items()}, schema)
+        for values in read_columns(path, names)
+    ]
+    return _joined(parts) if parts else Table.empty(schema)
+
+
+def _joined(parts: list[Table]) -> Table:
+    schema = parts[0].schema
+    columns = {name: np.concatenate([p.columns[name] for p in parts]) for name in schema.columns}
+    for values in columns.values():
+        values.flags.writeable = False
+    return Table(schema, columns, sum(map(len, parts)))
 
 
 def check_file(
