@@ -61,7 +61,7 @@ def questions(draw):
     )
     cliques = st.lists(names, min_size=1, max_size=3, unique=True).map(tuple)
     weight = 2 ** draw(st.integers(6, 30))
-    text = draw(st.none() | st.sampled_from(["c = 'A' or i > 0", "not (w in ('a') and x != 0)"]))
+    text = draw(st.none() | st.sampled_from(["c = 'A' or i > 0", "not (w in ('a') and i != 0)"]))
     where = None if text is None else parse(text, schema)
     kind = draw(st.sampled_from(["mean", "sum", "variance"]))
     ranged = draw(st.sampled_from(["i", "j", "x", "y"]))

@@ -44,9 +44,10 @@ def leaves_of(column: str, values: st.SearchStrategy, operators: list[str]) -> s
     return comparison | listed
 
 
-NUMBERS = st.integers(-4, 6) | st.sampled_from([-1.5, 0.25, 1e-9, -0.0, 1e300, 2.0])
+NUMBERS = st.sampled_from([-1.5, 0.25, 1e-9, -0.0, 2.0, -1, 0, 1, 2])
+OUTSIDE = st.sampled_from([-4, 6, 1e300, -1e-300, -3.5])
 LEAVES = (
-    leaves_of("age", NUMBERS, ANY)
+    leaves_of("age", st.integers(-3, 5) | NUMBERS, ANY)
     | leaves_of("hours per week", NUMBERS, ANY)
     | leaves_of("and", st.sampled_from([*ROWS["and"]]), ["=", "!="])
     | leaves_of("Größe", st.text("abc", min_size=1, max_size=3), ["=", "!="])
@@ -59,6 +60,7 @@ def combined(parts: st.SearchStrategy) -> st.SearchStrategy:
 
 
 TREES = st.recursive(LEAVES, combined, max_leaves=12).filter(is_small)
+WIDER = leaves_of("age", OUTSIDE, ANY) | leaves_of("hours per week", OUTSIDE, ANY)
 
 
 def by_pandas(predicate: Predicate) -> pd.Series:
@@ -80,7 +82,7 @@ def by_pandas(predicate: Predicate) -> pd.Series:
 
 
 @settings(max_examples=80, deadline=None)
-@given(TREES)
+@given(TREES | WIDER)
 def test_a_predicate_holds_where_pandas_says_so(predicate):
     assert holds(predicate, TABLE).tolist() == by_pandas(predicate).tolist()
 
@@ -159,6 +161,8 @@ def test_precedence_and_quotes_are_read_as_written(text, tree):
         ("age.real = 1", "'.' at character 4 belongs to no predicate"),
         ("__import__('os')", "one of = != < <= > >= in is expected"),
         ("agee = 1", 'column "agee" is not in the schema; did you mean "age"\\?'),
+        ("age > 5.5", "5.5 is outside of .age., -3 to 5"),
+        ("age in (1, -4)", "-4 is outside of .age., -3 to 5"),
         ("`and` = 'a'", "has no value 'a'"),
         ("`and` < 'A'", "a category has no order"),
         ("Größe >= 'a'", "a text has no order"),

@@ -114,6 +114,8 @@ def test_a_missing_column_is_refused_with_the_nearest_one(tmp_path):
     with pytest.raises(QueryError, match='has no column "age"'):
         check_file(path, ["age"])
     check_file(path, ["age"], {"age": "agee"})
+    with pytest.raises(QueryError, match="separated by commas, and its header is 'age;sex'"):
+        check_file(written(tmp_path, "age;sex\n"), ["age"])
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path):

@@ -97,6 +97,18 @@ def test_candidates_are_counted_before_they_are_listed():
         Words(column="w").check(schema, payload=payload, max_cells=1 << 21)
 
 
+def test_a_later_round_that_is_too_long_is_refused_in_the_first():
+    """Else the first would be paid for nothing."""
+    alphabet = "".join(map(chr, range(0x4E00, 0x4E00 + 100)))
+    schema = Schema.of({"w": TextColumn(length=4, alphabet=alphabet)})
+    query = Words(column="w", max_prefixes=200)
+    with pytest.raises(QueryError, match="2,020,200 cells"):
+        query.check(schema)
+    query.check(schema, max_cells=2_020_200)
+    Words(column="w", max_prefixes=100).check(schema)
+    Words(column="w").check(Schema.of({"w": TextColumn(length=2, alphabet=alphabet)}))
+
+
 @pytest.mark.parametrize(
     "surviving", [("",), ("aa", "b" + PAD), ("abab", "b" + PAD * 3), ("a" + PAD * 3,)]
 )

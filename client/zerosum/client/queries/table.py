@@ -173,4 +173,6 @@ def _refuse_missing(path: str | Path, names: Iterable[str]) -> None:
         if known.count(name) != 1:
             how = "no column" if name not in known else "more than one column"
             hint = did_you_mean(name, known) if name not in known else ""
+            if len(known) == 1 and not known[0].isidentifier():
+                hint = f"; its fields are separated by commas, and its header is {known[0]!r}"
             raise QueryError(f'{path} has {how} "{name}"{hint}')
