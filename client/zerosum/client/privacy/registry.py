@@ -163,8 +163,9 @@ def guaranteed_shares(honest_fraction: float | Fraction, cohort: int) -> Fractio
     Fraction
         Exact.
     """
-    exact = isinstance(honest_fraction, Fraction)
-    return (honest_fraction if exact else Fraction(repr(honest_fraction))) * cohort
+    if isinstance(honest_fraction, Fraction):
+        return honest_fraction * cohort
+    return Fraction(repr(honest_fraction)) * cohort
 
 
 def rounding_rule(privacy: NoiseSettings, *, records: bool) -> Rule:

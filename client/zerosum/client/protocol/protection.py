@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from zerosum.client.privacy.adaptive_bit import BIT_UNITS, bit_values
 from zerosum.client.privacy.clipping import clip_to_norm, norm_is_within
-from zerosum.client.privacy.counts import counting_mechanism
 from zerosum.client.privacy.mechanism import AddedBy, Mechanism
 from zerosum.client.privacy.registry import choose_mechanism, rounding_rule
 from zerosum.client.protocol.integer_encoding import IntegerEncoding
@@ -205,6 +204,8 @@ class Protection:
         cls, privacy: QueryPrivacy, encoding: CountEncoding, cohort: int, dimension: int
     ) -> "Protection":
         """Build the protection of a query's cells: integers of bounded size, and their noise."""
+        from zerosum.client.privacy.counts import counting_mechanism
+
         if privacy.noise_inside:
             mechanism = None
         else:
