@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from zerosum.client.privacy.adaptive_bit import BIT_UNITS, bit_values
 from zerosum.client.privacy.clipping import clip_to_norm, norm_is_within
+from zerosum.client.privacy.counts import counting_mechanism
 from zerosum.client.privacy.mechanism import AddedBy, Mechanism
 from zerosum.client.privacy.registry import choose_mechanism, rounding_rule
 from zerosum.client.protocol.integer_encoding import IntegerEncoding
@@ -204,11 +205,8 @@ class Protection:
         cls, privacy: QueryPrivacy, encoding: CountEncoding, cohort: int, dimension: int
     ) -> "Protection":
         """Build the protection of a query's cells: integers of bounded size, and their noise."""
-        from zerosum.client.privacy.counts import counting_mechanism
-
-        if privacy.noise_inside:
-            mechanism = None
-        else:
+        mechanism: Mechanism | None = None
+        if not privacy.noise_inside:
             mechanism = counting_mechanism(
                 privacy.law, privacy.scale, cohort, privacy.honest_fraction, encoding.moves
             )
@@ -701,4 +699,5 @@ def _no_tail(margin: float) -> float:
 def _described(mechanism: Mechanism) -> dict[str, object]:
     """Return a mechanism's class and fields: sessions are bound to them."""
     fields: dict[str, object] = asdict(mechanism)  # type: ignore[call-overload]
+    fields = {key: str(v) if isinstance(v, Fraction) else v for key, v in fields.items()}
     return {"name": type(mechanism).__name__} | fields
