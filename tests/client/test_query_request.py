@@ -96,7 +96,7 @@ def test_what_two_readers_could_complete_differently_is_refused(name):
         query_request(query(), **privacy)
 
 
-WRONG_PREFIXES = {
+WRONG_PREFIXES: dict[str, tuple[str | bytes, str]] = {
     "not ascending": ("b\0\nab", "ascend"),
     "twice": ("ab\nab", "ascend"),
     "of two lengths": ("ab\nabba", "one length"),

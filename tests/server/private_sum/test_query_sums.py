@@ -1,6 +1,7 @@
 """Queries as private sums: integers in, integers out, with exactly the noise that was asked for."""
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,9 +24,9 @@ from zerosum.secagg.randomness import derive_seed
 from zerosum.server.private_sum.coordinator import RoundAbandoned
 
 EVERYBODY = tuple(range(CLIENTS))
-SKELLAM = {"law": "skellam", "scale": 4.0}
+SKELLAM: dict[str, Any] = {"law": "skellam", "scale": 4.0}
 CLIENT = {"unit": "client", "cap": 3}
-QUERIES = {
+QUERIES: dict[str, tuple[Any, dict[str, Any]]] = {
     "a count": (COUNT, {}),
     "a histogram, replaced": (HISTOGRAM, {"adjacency": "replace"}),
     "a histogram of clients": (HISTOGRAM, CLIENT),
