@@ -1,0 +1,1 @@
+"""Queries of a federation: noise that meets an epsilon, budgets of an analyst, answers."""
