@@ -15,7 +15,7 @@ from zerosum.client.privacy.geometric import DistributedGeometric
 from zerosum.client.protocol.flower_messages import STAGE_TYPES
 from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.client.protocol.protection import Protection
-from zerosum.client.request import Question, Request
+from zerosum.client.request import ModelQuestion, ModelRequest, model_payload
 from zerosum.client.spec import (
     DataSpec,
     EncodingSpec,
@@ -70,7 +70,7 @@ def released(dropped: int, server: Literal["malicious", "semi-honest"] = "semi-h
         run_id=b"noise",
         entropy=SeededEntropy(3),
     )
-    question = Question(
+    question = ModelQuestion(
         kind="train",
         round=1,
         seed=0,
@@ -84,7 +84,7 @@ def released(dropped: int, server: Literal["malicious", "semi-honest"] = "semi-h
         noise_draw="per_client",
         max_loss=1.0,
     )
-    request = Request(question, np.zeros(DIMENSION, dtype=np.float32))
+    request = ModelRequest(question, model_payload(np.zeros(DIMENSION, dtype=np.float32)))
     return asked.private_sum(request, (tuple(range(COHORT)),), round=1)
 
 

@@ -9,19 +9,23 @@ import math
 from collections.abc import Sequence
 
 from zerosum.client import renyi_filter
+from zerosum.client.privacy.spending import BudgetUnit, Price, UnitPrice
 from zerosum.client.protocol.decision_store import DecisionStore
 from zerosum.client.protocol.node_keys import Credentials
 from zerosum.client.protocol.protection import Protection
+from zerosum.client.protocol.query_admission import (
+    ROUNDING,
+    check_query,
+    check_query_price,
+    most_per_query,
+)
+from zerosum.client.protocol.refusal import Declined as Declined
 from zerosum.client.protocol.survivors import guarantee_holds
-from zerosum.client.request import Request
+from zerosum.client.request import ModelQuestion, QueryRequest, Request, about_model
 from zerosum.client.spec import ClientPolicy
 from zerosum.client.task import builtin_tasks
 from zerosum.secagg import LocalProtocolError, Roster, Session
 from zerosum.secagg.graph.failure_bounds import colluders_in
-
-
-class Declined(Exception):
-    """Refusal to take part; its message is for the client's own log."""
 
 
 def roster_for(session: Session, credentials: Credentials | None) -> Roster | None:
@@ -122,7 +126,7 @@ def priced(
     request: Request,
     protection: Protection,
     colluders: int,
-) -> Sequence[float] | None:
+) -> Price | None:
     """Reckon what a contribution costs, and decline it where the budget ends before it.
 
     Parameters
@@ -140,24 +144,82 @@ def priced(
 
     Returns
     -------
-    sequence of float or None
-        Renyi divergences, one for each of :data:`~zerosum.client.renyi_filter.ORDERS`. None where
-        nothing bounds them, or nobody asks.
+    Price or None
+        To the client as a whole, and to one record. None where nobody asks.
     """
     bounded = math.isfinite(policy.max_epsilon)
-    if not (bounded or store.accounts) or not (bounded or request.question.privacy.private):
+    asked = isinstance(request, QueryRequest) and math.isfinite(most_per_query(policy))
+    kept = store.accounts and request.question.privacy.private
+    if not (bounded or asked or kept):
         return None
     from zerosum.client.protocol import own_budget
 
-    price = own_budget.cost(request, protection, colluders)
-    divergences = None if price is None else list(map(float, price))
+    price = own_budget.price(request, protection, colluders)
+    if isinstance(request, QueryRequest):
+        check_query_price(request, policy, price)
     if bounded:
-        check_epsilon(store, policy.max_epsilon, policy.budget_delta, divergences)
-    return divergences
+        check_within_budget(store, policy, price)
+    return price
+
+
+def check_within_budget(store: DecisionStore, policy: ClientPolicy, price: Price) -> None:
+    """Decline a contribution that would take the unit of the policy above its limit.
+
+    Parameters
+    ----------
+    store : DecisionStore
+        Knows what was spent, and fixes the rule.
+    policy : ClientPolicy
+        With a finite max_epsilon.
+    price : Price
+        Of the contribution.
+
+    Raises
+    ------
+    Declined
+        If the limit is passed, or cannot be checked, or the rule is another than the first.
+    """
+    unit, rule = policy.budget_unit, store.spending.rule or policy.budget_rule
+    if rule != policy.budget_rule:
+        raise Declined(
+            f"policy.budget_rule = {policy.budget_rule!r}, and this node's budget was opened by "
+            f"{rule!r}: write that one, for a rule is not changed once something was spent by it"
+        )
+    if rule == "sum":
+        _check_sum(store, policy.max_epsilon, policy.budget_delta, unit, price.of_unit(unit))
+    else:
+        row = price.of_unit(unit).row
+        check_epsilon(store, policy.max_epsilon, policy.budget_delta, row, unit)
+
+
+def _check_sum(
+    store: DecisionStore, max_epsilon: float, delta: float, unit: BudgetUnit, price: UnitPrice
+) -> None:
+    """Decline a contribution that pure epsilons do not admit: they simply add up."""
+    store.open_budget(None, max_epsilon, delta, "sum")
+    spending = store.spending
+    before = spending.of(unit)
+    if price.pure is None or not before.bounds(spending.contributions, "sum"):
+        whose = "this contribution" if price.pure is None else "what this node sent before"
+        raise Declined(
+            f"no pure epsilon bounds {whose} for one {unit}, and policy.budget_rule is 'sum': "
+            "queries with geometric noise and local reports have one, training and Skellam noise "
+            "have none"
+        )
+    total = before.pure + price.pure
+    if not total <= max_epsilon * (1 + ROUNDING):
+        raise Declined(
+            f"with this contribution epsilon would be {total:.4g} for one {unit}, above the "
+            f"policy's max_epsilon = {max_epsilon:g}"
+        )
 
 
 def check_epsilon(
-    store: DecisionStore, max_epsilon: float, delta: float, price: Sequence[float] | None
+    store: DecisionStore,
+    max_epsilon: float,
+    delta: float,
+    price: Sequence[float] | None,
+    unit: BudgetUnit = "client",
 ) -> None:
     """Decline a contribution that would take the client's epsilon above its limit.
 
@@ -174,6 +236,8 @@ def check_epsilon(
         At which it holds.
     price : sequence of float or None
         Renyi divergences, one for each order; None where nothing bounds them.
+    unit : str
+        Whose they are.
 
     Raises
     ------
@@ -181,7 +245,11 @@ def check_epsilon(
         If the limit is passed, or cannot be checked.
     """
     order = store.open_budget(renyi_filter.fixed_order(max_epsilon, delta), max_epsilon, delta)
-    limit, spent = renyi_filter.divergence_limit(max_epsilon, delta, order), store.spent
+    if order is None:
+        raise Declined("this node's budget adds up pure epsilons, and has no Renyi order")
+    spending = store.spending
+    limit, before = renyi_filter.divergence_limit(max_epsilon, delta, order), spending.of(unit)
+    spent = before.divergences if before.bounds(spending.contributions, "renyi") else None
     if price is None or spent is None:
         whose = "this contribution" if price is None else "what this node sent before"
         cure = "" if price is None else f"; {UNBOUNDED_BEFORE}"
@@ -219,7 +287,11 @@ def check_request(request: Request, policy: ClientPolicy) -> None:
     Declined
         At the first thing that is not allowed, which the message names.
     """
-    question, privacy = request.question, request.question.privacy
+    if isinstance(request, QueryRequest):
+        check_query(request, policy)
+        return
+    question = about_model(request).question
+    privacy = question.privacy
     if privacy.model not in policy.models:
         raise Declined(
             f"privacy model {privacy.model!r} is not among this client's {policy.models}"
@@ -236,7 +308,7 @@ def check_request(request: Request, policy: ClientPolicy) -> None:
             f"{policy.min_noise_multiplier}"
         )
     if privacy.noise_inside and policy.min_noise_multiplier > 0:
-        _check_noise_inside(request, policy)
+        _check_noise_inside(question, policy)
     if policy.max_clip is not None and (privacy.clip is None or privacy.clip > policy.max_clip):
         raise Declined(f"clip {privacy.clip} exceeds the policy's {policy.max_clip}")
     tasks = builtin_tasks() if policy.tasks == "built-in" else policy.tasks
@@ -244,12 +316,12 @@ def check_request(request: Request, policy: ClientPolicy) -> None:
         raise Declined(f"task {question.task!r} is not among this client's {tasks}")
 
 
-def _check_noise_inside(request: Request, policy: ClientPolicy) -> None:
+def _check_noise_inside(question: ModelQuestion, policy: ClientPolicy) -> None:
     """Decline local training whose steps cost more than one vector at the policy's noise."""
     from zerosum.client.privacy import renyi_curves
     from zerosum.client.protocol import own_budget
 
-    privacy, steps = request.question.privacy, request.question.training.steps or 1
+    privacy, steps = question.privacy, question.training.steps or 1
     spent = own_budget.local_training(privacy.noise_multiplier or 0.0, privacy.example_rate, steps)
     least = policy.min_noise_multiplier
     allowed = own_budget.epsilon(renyi_curves.gaussian(least), policy.budget_delta)
@@ -299,7 +371,7 @@ def check_guarantee(
     colluders = colluders_in(n, population, policy.corruption, session.mode, policy.security)
     if not privacy.private:
         return colluders
-    if not guarantee_holds(privacy.honest_fraction, n, session.min_survivors, colluders):
+    if not guarantee_holds(privacy.honest_part(n), n, session.min_survivors, colluders):
         raise Declined(
             f"the session opens with {session.min_survivors} of {n} survivors, {colluders} of them "
             f"colluders: fewer than honest_fraction = {privacy.honest_fraction} promises"

@@ -16,7 +16,8 @@ from zerosum.client.protocol.decision_store import DecisionStore, MemoryStore
 from zerosum.client.protocol.environment import compute_here
 from zerosum.client.protocol.node_keys import Credentials
 from zerosum.client.protocol.noise_source import Entropy
-from zerosum.client.request import Request
+from zerosum.client.queries.table import Table
+from zerosum.client.request import ModelRequest, QueryQuestion, Request
 from zerosum.client.spec import ClientPolicy, SecAggSpec
 from zerosum.client.task import ClientInfo, Task
 from zerosum.client.training.compute import LocalComputation
@@ -30,7 +31,7 @@ from zerosum.secagg import (
     SharedCache,
 )
 from zerosum.secagg.crypto.identity import PUBLIC_KEY_BYTES
-from zerosum.secagg.randomness import SystemRandomness
+from zerosum.secagg.randomness import SystemRandomness, derive_seed
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
 from zerosum.server.spec import Experiment
 from zerosum.simulations.engine.cohort import CohortApp, SimulatedCohort
@@ -248,17 +249,28 @@ class SimulatedEnvironment:
             header = flower_messages.bytes_field(content, "request")
             self._last_request = (
                 record,
-                Request.from_bytes(header, flower_messages.model_bytes(content)),
+                Request.from_bytes(header, flower_messages.payload_of(content)),
             )
         return self._last_request[1]
 
-    def task(self, request: Request, client: ClientInfo) -> Task:
+    def task(self, request: ModelRequest, client: ClientInfo) -> Task:
         """Return the task of the run."""
         return self._task
 
-    def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
+    def update(self, request: ModelRequest, task: Task, client: ClientInfo) -> np.ndarray:
         """Train or evaluate with the one trainer of this process."""
         return self._computation.update(request, client, self.entropy)
+
+    def check_ready(self) -> None:
+        """Do nothing: a simulated client has nothing of its own."""
+
+    def table(self, question: QueryQuestion, client: ClientInfo) -> Table:
+        """Decline: these clients train."""
+        raise Declined("clients of this simulation have no tables")
+
+    def row_secret(self, client: ClientInfo) -> bytes:
+        """Return a secret that follows from the experiment's seed."""
+        return derive_seed(client.seed, "rows", client.index)
 
     def compute(self, work: Work, client: ClientInfo) -> Future:
         """Compute the vector in this process, where no engine does."""
