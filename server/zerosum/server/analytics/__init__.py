@@ -1,0 +1,1 @@
+"""Answers to queries: what is asked, what it costs, and what noisy sums say."""
