@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ SCHEMA = Schema.of(
         "age": {"integer": [0, 99], "bins": 4},
     }
 )
-ROWS = {
+ROWS: dict[str, list[Any]] = {
     "ill": ["no", "no", "no", "yes", "yes", "no", "yes", "unknown"],
     "smokes": ["never", "never", "daily", "daily", "daily", "never", "never", "daily"],
     "age": [10, 30, 60, 60, 90, 15, 80, 50],

@@ -15,7 +15,7 @@ from zerosum.server.analytics.intervals import (
 )
 from zerosum.server.analytics.noise_law import ReleasedNoise
 
-LEVELS = [0.5, 0.8, 0.95, 0.99]
+LEVELS = [0.5, 0.95]
 
 
 def covered(noise: ReleasedNoise, weights: tuple[float, float], half: float) -> float:

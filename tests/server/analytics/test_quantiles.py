@@ -83,14 +83,15 @@ def test_known_empty_leaves_take_no_noise() -> None:
 @pytest.mark.parametrize("q", [0.1, 0.5, 0.8])
 def test_deviations_of_ranks_are_those_of_the_dense_covariance(q: float) -> None:
     parents = [np.repeat(np.arange(3), 2), np.array([0, 0, 0, 1, 2, 2, 3, 4, 4, 5, 5, 5])]
-    variances = [2.0, 1.0, np.array([1.0, 3, 1, 1, 0, 2, 1, 1, 1, 0, 0, 0])]
-    _, spreads = combine_upwards([np.zeros(3), np.zeros(6), np.zeros(12)], parents, variances)
+    leaves = np.array([1.0, 3, 1, 1, 0, 2, 1, 1, 1, 0, 0, 0])
+    levels = [np.zeros(3), np.zeros(6), np.zeros(12)]
+    _, spreads = combine_upwards(levels, parents, [2.0, 1.0, leaves])
     seen = excess_rank_deviations(parents, spreads, q)
     # Dense: exact leaves get a variance of 10^-9; the covariance is (A^T W A)^-1.
     middle = (parents[1] == np.arange(6)[:, None]).astype(float)
     top = (parents[0] == np.arange(3)[:, None]) @ middle
     rows = np.concatenate([top, middle, np.eye(12)])
-    weights = 1 / np.concatenate([np.full(3, 2.0), np.ones(6), np.maximum(variances[2], 1e-9)])
+    weights = 1 / np.concatenate([np.full(3, 2.0), np.ones(6), np.maximum(leaves, 1e-9)])
     covariance = np.linalg.inv(rows.T @ (rows * weights[:, None]))
     functions = np.tril(np.ones((13, 12)), -1) - q
     dense = np.sqrt(np.einsum("ij,jk,ik->i", functions, covariance, functions))
@@ -148,12 +149,12 @@ def test_all_records_at_an_end_of_the_domain_are_found_there(value: int) -> None
 
 
 def test_an_atom_is_named_and_a_crowd_is_not() -> None:
-    noise = ReleasedNoise("geometric", 30.0, 1.25)
+    noise = ReleasedNoise("geometric", 3.0, 1.25)
     rng = np.random.default_rng(4)
-    spread = rng.integers(1, 100, 16_000)
+    spread = rng.integers(1, 100, 1_600)
     column = IntegerColumn(low=1, high=99)
-    heaped = tree(column, [*spread.tolist(), *([40] * 14_000)], noise)
+    heaped = tree(column, [*spread.tolist(), *([40] * 1_400)], noise)
     share, low, high = heaped.atom(0.5, 0.95) or (0, 0, 0)
-    assert share == pytest.approx(14_000 / 30_000, abs=0.01)
+    assert share == pytest.approx(14 / 30, abs=0.01)
     assert (low, high) == (40, 40)
-    assert tree(column, spread.tolist(), ReleasedNoise("geometric", 300.0)).atom(0.5, 0.95) is None
+    assert tree(column, spread.tolist(), ReleasedNoise("geometric", 30.0)).atom(0.5, 0.95) is None
