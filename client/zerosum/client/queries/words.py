@@ -1,6 +1,8 @@
 """List the candidates of a round of the search for frequent words."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
 
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.schema import PADDING, TextColumn
@@ -14,6 +16,8 @@ def rounds(column: TextColumn) -> int:
     return -(-column.length // STEP)
 
 
+# A simulation asks for the same lists on behalf of each of its clients.
+@lru_cache(maxsize=4)
 def prefixes(column: TextColumn, payload: bytes, most: int) -> tuple[str, ...]:
     """Read the surviving prefixes of a request, and refuse what would count a record twice.
 
@@ -104,8 +108,40 @@ def candidates(column: TextColumn, surviving: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
+@lru_cache(maxsize=4)
+def cells(column: TextColumn, surviving: tuple[str, ...]) -> Mapping[str, int]:
+    """Return the cell of each candidate, by its characters without padding.
+
+    No two candidates of a round are the same without it: a finished word is shorter than the rest.
+
+    Parameters
+    ----------
+    column : TextColumn
+    surviving : tuple of str
+        As `prefixes` returns them.
+
+    Returns
+    -------
+    mapping of str to int
+        Read-only.
+    """
+    listed = candidates(column, surviving)
+    return MappingProxyType({word.rstrip(PADDING): cell for cell, word in enumerate(listed)})
+
+
 def candidate_count(column: TextColumn, surviving: Sequence[str]) -> int:
-    """Return how many candidates there are, without listing them."""
+    """Return how many candidates there are, without listing them.
+
+    Parameters
+    ----------
+    column : TextColumn
+    surviving : sequence of str
+        As `prefixes` returns them.
+
+    Returns
+    -------
+    int
+    """
     finished = sum(prefix.endswith(PADDING) for prefix in surviving)
     letters, length = len(column.alphabet), len(surviving[0])
     second = 1 if length + 1 == column.length else letters + 1
