@@ -1,32 +1,52 @@
 """Define the request to a cohort: one question, one hash.
 
+A question is of one of two classes, by its kind: about a model, or a query of the clients' tables.
 The hash enters every mask (see ``zerosum.secagg.session``), so a client that was asked
 something else than its fellows masks with nobody.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Self
+from itertools import pairwise
+from typing import ClassVar, Final, Literal, Self, TypeAlias
 
 import numpy as np
 from pydantic import Field, model_validator
 
+from zerosum.client.queries.moves import moves
+from zerosum.client.queries.query import Block, Query, dimension
+from zerosum.client.queries.schema import Schema
 from zerosum.client.spec import (
     DataSpec,
     EncodingSpec,
     ModelSpec,
     PositiveFloat,
+    PositiveInt,
     PrivacySpec,
     Scale,
     Spec,
     TrainSpec,
 )
+from zerosum.client.spec.query_privacy import QueryPrivacy
 from zerosum.secagg.session import request_digest
 
 Kind = Literal["train", "evaluate", "components"]
 """A private sum of updates, of metrics, or of the moments that principal components are read from.
 """
+
+NoiseDrawn = Literal["per_client", "summed"]
+"""Who draws the noise of a sum: each client its own, or a simulation all of it at once."""
+
+
+MAX_RECORDS: Final = 1 << 20
+"""Records of one client that a query counts where nobody says otherwise: public, and it bounds a \
+coordinate."""
+
+
+PADDING: Final = "\0"
+"""Fills words up to their column's length; no alphabet holds it."""
 
 
 def moments_length(inputs: int) -> int:
@@ -34,20 +54,30 @@ def moments_length(inputs: int) -> int:
     return inputs * (inputs + 1) // 2
 
 
-class Question(Spec):
-    """The parts of a request but its model."""
+class BaseQuestion(Spec):
+    """The first fields of any question; ``privacy`` and ``noise_draw`` follow in each class.
 
-    kind: Kind
+    Not here: a field of a base class is written before all others, and a question about a model
+    keeps the bytes that it had before there were queries.
+    """
+
+    kind: str
     round: int
     seed: int
     population: int
+
+
+class ModelQuestion(BaseQuestion):
+    """The parts of a request about a model, but the model."""
+
+    kind: Kind
     task: str
     data: DataSpec
     model: ModelSpec
     training: TrainSpec
     privacy: PrivacySpec
     encoding: EncodingSpec
-    noise_draw: Literal["per_client", "summed"]
+    noise_draw: NoiseDrawn
     max_loss: PositiveFloat
     metrics: dict[str, Scale] = Field(default_factory=dict)
     """Metrics that an evaluation sums beside the loss, each with its largest magnitude."""
@@ -72,37 +102,107 @@ class Question(Spec):
         return self
 
 
+class QueryQuestion(BaseQuestion):
+    """The parts of a query, but the prefixes that later rounds of `words` ask about."""
+
+    kind: Literal["query"] = "query"
+    domains: Schema
+    """The columns that the query may read, each with its declared domain."""
+    query: Query
+    privacy: QueryPrivacy
+    max_records: PositiveInt = MAX_RECORDS
+    """Records of a client that are counted, at most."""
+    noise_draw: NoiseDrawn = "per_client"
+
+    @model_validator(mode="after")
+    def _is_resolved(self) -> Self:
+        """Refuse what two readers could complete differently, or protect otherwise than asked."""
+        query, privacy = self.query, self.privacy
+        query.check(self.domains)
+        if query.kind in ("mean", "sum", "variance") and query.weight is None:
+            raise ValueError("a query on the wire has its weight: it is chosen before it is sent")
+        if query.kind == "oracle" and query.oracle == "auto":
+            raise ValueError("a query on the wire names its oracle: it is chosen before it is sent")
+        if (query.kind == "oracle") != privacy.noise_inside:
+            raise ValueError('an oracle is for privacy.model = "local", and other queries are not')
+        return self
+
+
+Question: TypeAlias = ModelQuestion | QueryQuestion
+"""What a cohort can be asked, told apart by ``kind``."""
+
+_QUERY = b'{"kind":"query",'
+"""The canonical bytes of a query begin so, and no others do: the kind is the first key."""
+
+
+def read_question(header: bytes) -> Question:
+    """Read the canonical bytes of a question.
+
+    Parameters
+    ----------
+    header : bytes
+        As :meth:`~zerosum.client.spec.section.Spec.canonical` wrote it.
+
+    Returns
+    -------
+    Question
+        Of the class that its kind names.
+
+    Raises
+    ------
+    ValueError
+        If they are no question, or not the bytes that it is written as.
+    """
+    kind = QueryQuestion if header.startswith(_QUERY) else ModelQuestion
+    return kind.from_canonical(header)
+
+
 def evaluation_length(metrics: Collection[str]) -> int:
     """Return the length of an evaluation's answer: the loss, the metrics and the count."""
     return len(metrics) + 2
 
 
+def model_payload(model: np.ndarray) -> bytes:
+    """Return a flat model as little-endian float32: what a request carries beside its question."""
+    return model.astype("<f4", copy=False).tobytes()
+
+
 @dataclass(frozen=True)
-class Request:
-    """A question about a model.
+class Request(ABC):
+    """A question and what it is about, under one hash.
 
     Parameters
     ----------
     question : Question
-        What to do with the model, and how to protect the answer.
-    model : numpy.ndarray
-        float32, shape (model.public + d,): the components, if the model has any, and the flat
-        global model.
+        What to do, and how to protect the answer.
+    payload : bytes
+        What the question is about, beside its own fields.
     """
 
     question: Question
-    model: np.ndarray
+    payload: bytes
+    payload_dtype: ClassVar[str]
+    """How Flower names what the payload holds."""
 
     @property
+    @abstractmethod
     def dimension(self) -> int:
         """Length of the answer, before padding."""
-        question = self.question
-        if question.kind == "evaluate":
-            return evaluation_length(question.metrics)
-        if question.kind == "components":
-            return moments_length(question.model.inputs or 0)
-        trained = len(self.model) - question.model.public
-        return trained + (question.training.weighting == "examples")
+
+    @property
+    def trains(self) -> bool:
+        """Return whether the answer is an update of a model."""
+        return self.question.kind == "train"
+
+    @property
+    def weighted(self) -> bool:
+        """Return whether the answer ends in the client's weight."""
+        return False
+
+    @property
+    @abstractmethod
+    def encoding(self) -> "EncodingSpec | CountEncoding":
+        """How the answer becomes integers."""
 
     @cached_property
     def header(self) -> bytes:
@@ -110,25 +210,20 @@ class Request:
         return self.question.canonical()
 
     @cached_property
-    def model_bytes(self) -> bytes:
-        """The model as little-endian float32."""
-        return self.model.astype("<f4", copy=False).tobytes()
-
-    @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of the question and the model."""
-        return request_digest(self.header, self.model_bytes)
+        """SHA-256 of the question and the payload."""
+        return request_digest(self.header, self.payload)
 
     @classmethod
-    def from_bytes(cls, header: bytes, model: bytes) -> "Request":
-        """Read what :attr:`header` and :attr:`model_bytes` wrote.
+    def from_bytes(cls, header: bytes, payload: bytes) -> "Request":
+        """Read what :attr:`header` and :attr:`payload` are.
 
         Parameters
         ----------
         header : bytes
             Canonical JSON of the question.
-        model : bytes
-            Little-endian float32 words.
+        payload : bytes
+            As it was sent beside it.
 
         Returns
         -------
@@ -138,13 +233,219 @@ class Request:
         Raises
         ------
         ValueError
-            If the header is not the canonical bytes of a question, or the model not whole float32
-            words.
+            If the header is not the canonical bytes of a question, or the payload not one of it.
         """
         try:
-            question = Question.from_canonical(header)
+            return request_of(read_question(header), payload)
         except ValueError as error:
             raise ValueError(f"unreadable request: {error}") from None
-        if len(model) % 4:
-            raise ValueError(f"a float32 model cannot have {len(model)} bytes")
-        return cls(question, np.frombuffer(model, dtype="<f4"))
+
+
+@dataclass(frozen=True)
+class ModelRequest(Request):
+    """A question about a model: to train or evaluate it, or to give the moments beneath it.
+
+    Parameters
+    ----------
+    question : ModelQuestion
+        What to do with the model, and how to protect the answer.
+    payload : bytes
+        Little-endian float32, model.public + d of them: the components, if the model has any, and
+        the flat global model.
+    """
+
+    question: ModelQuestion
+    payload_dtype: ClassVar[str] = "float32"
+
+    def __post_init__(self) -> None:
+        if len(self.payload) % 4:
+            raise ValueError(f"a float32 model cannot have {len(self.payload)} bytes")
+
+    @classmethod
+    def from_bytes(cls, header: bytes, payload: bytes) -> Self:
+        """Read a request about a model, as :meth:`Request.from_bytes` reads any.
+
+        Parameters
+        ----------
+        header : bytes
+            Canonical JSON of the question.
+        payload : bytes
+            Little-endian float32.
+
+        Returns
+        -------
+        ModelRequest
+            As it was written.
+
+        Raises
+        ------
+        ValueError
+            If it is none.
+        """
+        try:
+            return cls(ModelQuestion.from_canonical(header), payload)
+        except ValueError as error:
+            raise ValueError(f"unreadable request: {error}") from None
+
+    @cached_property
+    def model(self) -> np.ndarray:
+        """The payload as float32, shape (model.public + d,), read-only."""
+        return np.frombuffer(self.payload, dtype="<f4")
+
+    @property
+    def dimension(self) -> int:
+        """Length of the answer, before padding."""
+        question = self.question
+        if question.kind == "evaluate":
+            return evaluation_length(question.metrics)
+        if question.kind == "components":
+            return moments_length(question.model.inputs or 0)
+        return len(self.model) - question.model.public + self.weighted
+
+    @property
+    def weighted(self) -> bool:
+        """Return whether the answer ends in the client's weight."""
+        return self.trains and self.question.training.weighting == "examples"
+
+    @property
+    def encoding(self) -> EncodingSpec:
+        """How the update becomes integers."""
+        return self.question.encoding
+
+
+def check_payload(question: QueryQuestion, payload: bytes) -> None:
+    """Refuse prefixes that a round of `words` cannot ask about, and any payload of other queries.
+
+    A prefix that stood twice would count one record twice, at the price of one; so would one that
+    begins another.
+
+    Parameters
+    ----------
+    question : QueryQuestion
+        Names the column, whose domain says which characters there are.
+    payload : bytes
+        UTF-8, prefixes joined by newlines.
+
+    Raises
+    ------
+    ValueError
+        If they are not strictly ascending, or not all of one even length below the column's, or
+        not of its alphabet, or more than the query's max_prefixes.
+    """
+    query = question.query
+    if not payload:
+        return
+    if query.kind != "words":
+        raise ValueError(f"a query of {query.kind} has no payload, and this has {len(payload)}")
+    column = question.domains.column(query.column)
+    if column.kind != "text":
+        raise ValueError(f"column {query.column!r} holds no text")
+    prefixes = bytes(payload).decode().split("\n")
+    if len(prefixes) > query.max_prefixes:
+        raise ValueError(f"{len(prefixes)} prefixes are more than max_prefixes")
+    if any(a >= b for a, b in pairwise(prefixes)):
+        raise ValueError("prefixes are strictly ascending, each once")
+    length = len(prefixes[0])
+    if length % 2 or not 0 < length < column.length or {*map(len, prefixes)} != {length}:
+        raise ValueError("prefixes are all of the round's length: even, and below the column's")
+    letters = {*column.alphabet, PADDING}
+    if any(not letters.issuperset(p) or PADDING in p.rstrip(PADDING) for p in prefixes):
+        raise ValueError("prefixes are of the column's alphabet, padded at their end alone")
+
+
+def about_model(request: Request) -> ModelRequest:
+    """Return a request as one about a model, for what trains.
+
+    Raises
+    ------
+    TypeError
+        If it is a query.
+    """
+    if not isinstance(request, ModelRequest):
+        raise TypeError(f"a query of {request.question.kind} has no model")
+    return request
+
+
+@dataclass(frozen=True)
+class CountEncoding:
+    """How a query's answer becomes integers: it is some already, of bounded magnitude.
+
+    Attributes
+    ----------
+    bound : int
+        Largest coordinate of one client's answer.
+    moves : tuple of int
+        How far one unit moves the sum: see :mod:`zerosum.client.queries.moves`.
+    """
+
+    bound: int
+    moves: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class QueryRequest(Request):
+    """A query of the clients' tables.
+
+    Parameters
+    ----------
+    question : QueryQuestion
+        Query, domains and noise.
+    payload : bytes
+        Prefixes that a round of `words` asks about, ascending, joined by newlines, in UTF-8; empty
+        for its first round and for all other queries.
+    """
+
+    question: QueryQuestion
+    payload_dtype: ClassVar[str] = "uint8"
+
+    def __post_init__(self) -> None:
+        check_payload(self.question, self.payload)
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks of the answer, one after another."""
+        return self.question.query.blocks(self.question.domains, self.payload)
+
+    @cached_property
+    def dimension(self) -> int:
+        """Cells of all blocks."""
+        return dimension(self.blocks)
+
+    @cached_property
+    def encoding(self) -> CountEncoding:
+        """The largest coordinate, of max_records records (of ``cap``), and a unit's moves."""
+        question, privacy = self.question, self.question.privacy
+        if privacy.noise_inside:
+            return CountEncoding(1, ())  # support vectors, of zeros and ones
+        records = privacy.cap or question.max_records
+        heaviest = max(block.weight for block in self.blocks)
+        return CountEncoding(
+            min(records, question.max_records) * heaviest,
+            moves(
+                self.blocks, unit=privacy.unit, adjacency=privacy.adjacency, cap=privacy.cap
+            ),
+        )
+
+
+def request_of(question: Question, payload: bytes) -> Request:
+    """Return the request of a question of either class.
+
+    Parameters
+    ----------
+    question : Question
+    payload : bytes
+        Of a model: little-endian float32.
+
+    Returns
+    -------
+    Request
+        A ModelRequest or a QueryRequest.
+
+    Raises
+    ------
+    ValueError
+        If the payload is none of such a question.
+    """
+    if isinstance(question, QueryQuestion):
+        return QueryRequest(question, payload)
+    return ModelRequest(question, payload)

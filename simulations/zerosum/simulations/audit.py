@@ -19,7 +19,7 @@ from zerosum.client.privacy.opendp import check_available
 from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.protocol.survivors import CohortTooSmallError
-from zerosum.client.request import Request
+from zerosum.client.request import ModelRequest
 from zerosum.client.spec import ModelSpec, PrivacySpec
 from zerosum.client.task import ClientInfo, Task
 from zerosum.secagg.graph.failure_bounds import share_of
@@ -249,7 +249,7 @@ class _CanaryEnvironment(SimulatedEnvironment):
 
     coins: NDArray[np.bool_]
 
-    def update(self, request: Request, task: Task, client: ClientInfo) -> NDArray[np.float64]:
+    def update(self, request: ModelRequest, task: Task, client: ClientInfo) -> NDArray[np.float64]:
         """Return C in the client's own coordinate, or zero."""
         vector = np.zeros(request.dimension)
         if self.coins[client.index]:
@@ -278,7 +278,7 @@ class _Pipeline:
         question = question_of(
             self._experiment, number, self._plan.canaries, noise_draw="per_client"
         )
-        request = Request(question, np.zeros(self._plan.canaries, dtype=np.float32))
+        request = ModelRequest(question, bytes(4 * self._plan.canaries))
         try:
             return self._coordinator.private_sum(request, [everyone], round=number)
         except RoundAbandoned as abandoned:

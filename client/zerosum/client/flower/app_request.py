@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Final, Self
 
-import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from flwr.app.user_config import UserConfig
 from pydantic import Field
@@ -18,7 +17,7 @@ from pydantic import Field
 from zerosum.client.flower.arrays import ArrayLayout
 from zerosum.client.flower.request_digest import Record, config_digest, rebuilt, records_digest
 from zerosum.client.protocol import flower_messages
-from zerosum.client.request import Question, Request
+from zerosum.client.request import ModelQuestion, ModelRequest
 from zerosum.client.spec import Scale
 
 TASK: Final = "flower-app"
@@ -28,7 +27,7 @@ _MARK: Final = "app."
 _ENVELOPE: Final = "zerosum.stage"
 
 
-class AppQuestion(Question):
+class AppQuestion(ModelQuestion):
     """Request to an app without the app's own records."""
 
     content: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -44,14 +43,14 @@ class AppQuestion(Question):
 
 
 @dataclass(frozen=True)
-class AppRequest(Request):
+class AppRequest(ModelRequest):
     """Request to an app about the records that a strategy sent.
 
     Parameters
     ----------
     question : AppQuestion
         What to do, and how to protect the answer.
-    model : numpy.ndarray
+    payload : bytes
         Empty: the arrays are among the records.
     records : RecordDict
         What the app is handed.
@@ -63,7 +62,7 @@ class AppRequest(Request):
     @classmethod
     def of(
         cls,
-        question: Question,
+        question: ModelQuestion,
         records: RecordDict,
         *,
         message_type: str,
@@ -75,7 +74,7 @@ class AppRequest(Request):
 
         Parameters
         ----------
-        question : Question
+        question : ModelQuestion
             What any client is asked.
         records : flwr.app.RecordDict
             Of the strategy's message.
@@ -106,7 +105,7 @@ class AppRequest(Request):
             "weight_key": weight_key,
             "metrics": dict(sorted(metrics.items())),
         }
-        return cls(AppQuestion(**fields), np.zeros(0, dtype=np.float32), records)
+        return cls(AppQuestion(**fields), b"", records)
 
     @classmethod
     def read(cls, content: RecordDict) -> Self:
@@ -136,7 +135,7 @@ class AppRequest(Request):
         records = unmarked(content)
         if records_digest(records).hex() != question.content:
             raise ValueError("the records sent are not those that the request speaks of")
-        request = cls(question, np.zeros(0, dtype=np.float32), records)
+        request = cls(question, b"", records)
         if request.dimension < 1:
             raise ValueError("the model has no entries")
         return request

@@ -45,7 +45,7 @@ from zerosum.client.protocol.node_keys import (
 )
 from zerosum.client.protocol.noise_source import Entropy, SeededEntropy, SystemEntropy
 from zerosum.client.protocol.open_sessions import find_party, forget_party, keep_party
-from zerosum.client.request import Request
+from zerosum.client.request import ModelRequest, Request
 from zerosum.client.session_limits import TooManyOpeningsError
 from zerosum.client.spec import ClientPolicy, DataSpec, ModelSpec
 from zerosum.client.task import ClientInfo, Task, TaskError, resolve_task
@@ -358,7 +358,7 @@ class DeployedEnvironment:
             "as data-path, or write server-paths=true there"
         )
 
-    def task(self, request: Request, client: ClientInfo) -> Task:
+    def task(self, request: ModelRequest, client: ClientInfo) -> Task:
         """Resolve the task with this node's own data path."""
         question = request.question
         path = client.node_config.get("data-path", question.data.path)
@@ -368,7 +368,7 @@ class DeployedEnvironment:
         with seeded_resolution(question.seed):
             return resolve_task(question.task, data, question.model, question.seed)
 
-    def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
+    def update(self, request: ModelRequest, task: Task, client: ClientInfo) -> np.ndarray:
         """Train or evaluate with a trainer made for this message alone."""
         from zerosum.client.training.compute import LocalComputation
         from zerosum.client.training.devices import missing, repeatable
@@ -393,7 +393,7 @@ def _request(content: RecordDict) -> Request:
     """Read a request; decline what is none, or is written otherwise than its reader writes it."""
     try:
         return Request.from_bytes(
-            flower_messages.bytes_field(content, "request"), flower_messages.model_bytes(content)
+            flower_messages.bytes_field(content, "request"), flower_messages.payload_of(content)
         )
     except ValueError as error:
         raise Declined(str(error)) from None
@@ -472,16 +472,16 @@ class SimulatedNode(DeployedEnvironment):
         self.entropy = SeededEntropy(request.question.seed)
         return request
 
-    def task(self, request: Request, client: ClientInfo) -> Task:
+    def task(self, request: ModelRequest, client: ClientInfo) -> Task:
         """Return the task, resolved once an actor."""
         return _answering(*_task_of(request))[0]
 
-    def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
+    def update(self, request: ModelRequest, task: Task, client: ClientInfo) -> np.ndarray:
         """Train or evaluate with the one trainer of this actor."""
         return _answering(*_task_of(request))[1].update(request, client, self.entropy)
 
 
-def _task_of(request: Request) -> tuple[str, bytes, bytes, int]:
+def _task_of(request: ModelRequest) -> tuple[str, bytes, bytes, int]:
     question = request.question
     return question.task, question.data.canonical(), question.model.canonical(), question.seed
 

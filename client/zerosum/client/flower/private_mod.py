@@ -33,7 +33,7 @@ from zerosum.client.flower.client_app import DeployedEnvironment, build_app
 from zerosum.client.flower.request_digest import config_digest, shown, shown_message
 from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.admission import Declined
-from zerosum.client.request import Request
+from zerosum.client.request import ModelRequest
 from zerosum.client.task import ClientInfo, Task
 from zerosum.client.task_errors import FAILURES
 
@@ -89,11 +89,11 @@ class AppEnvironment(DeployedEnvironment):
             raise Declined("an app's update is clipped as a whole, for its client as a whole")
         return request
 
-    def task(self, request: Request, client: ClientInfo) -> Task:
+    def task(self, request: ModelRequest, client: ClientInfo) -> Task:
         """Return what stands for the task: nothing asks it."""
         return cast(Task, self)
 
-    def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
+    def update(self, request: ModelRequest, task: Task, client: ClientInfo) -> np.ndarray:
         """Let the app train or evaluate, and return what it changed or found.
 
         Raises

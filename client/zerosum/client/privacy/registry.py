@@ -146,14 +146,14 @@ def meanings() -> str:
     return " ".join(lines)
 
 
-def guaranteed_shares(honest_fraction: float, cohort: int) -> Fraction:
-    """Return f n exactly, with f read as the decimal number that was written.
+def guaranteed_shares(honest_fraction: float | Fraction, cohort: int) -> Fraction:
+    """Return f n exactly, with a float f read as the decimal number that was written.
 
     0.56 as a float is a little more than 0.56: of 100 clients it would need 57.
 
     Parameters
     ----------
-    honest_fraction : float
+    honest_fraction : float or Fraction
         f.
     cohort : int
         n.
@@ -163,7 +163,8 @@ def guaranteed_shares(honest_fraction: float, cohort: int) -> Fraction:
     Fraction
         Exact.
     """
-    return Fraction(repr(honest_fraction)) * cohort
+    exact = isinstance(honest_fraction, Fraction)
+    return (honest_fraction if exact else Fraction(repr(honest_fraction))) * cohort
 
 
 def rounding_rule(privacy: NoiseSettings, *, records: bool) -> Rule:

@@ -299,7 +299,7 @@ def check_guarantee(
     colluders = colluders_in(n, population, policy.corruption, session.mode, policy.security)
     if not privacy.private:
         return colluders
-    if not guarantee_holds(privacy.honest_fraction, n, session.min_survivors, colluders):
+    if not guarantee_holds(privacy.honest_part(n), n, session.min_survivors, colluders):
         raise Declined(
             f"the session opens with {session.min_survivors} of {n} survivors, {colluders} of them "
             f"colluders: fewer than honest_fraction = {privacy.honest_fraction} promises"

@@ -18,11 +18,11 @@ from zerosum.client.protocol.admission import Declined
 from zerosum.client.protocol.noise_source import Entropy, RoundingCoins
 from zerosum.client.protocol.protection import Protection, UnusableUpdateError
 from zerosum.client.protocol.training_outcomes import ANSWER_FAILED, Notes, holds_anything
-from zerosum.client.request import Request
+from zerosum.client.request import ModelRequest, Request, about_model
 from zerosum.client.task import ClientInfo
 from zerosum.client.task_errors import FAILURES
 from zerosum.secagg import Session
-from zerosum.secagg.randomness import derive_seed
+from zerosum.secagg.randomness import Keystream, derive_seed
 from zerosum.secagg.vectors.vector_sum import VectorSum
 
 log = logging.getLogger("zerosum.client")
@@ -120,7 +120,7 @@ def protection_for(request: Request, session: Session) -> Protection:
     question = request.question
     protection = Protection.build(
         question.privacy,
-        question.encoding,
+        request.encoding,
         cohort=len(session.cohort),
         dimension=request.dimension,
         rotation_seed=derive_seed(question.seed, "rotation", session.round, session.attempt),
@@ -201,6 +201,14 @@ def protected(
     return alone.integers()
 
 
+def _noise_inside(request: ModelRequest, noise: Keystream) -> np.ndarray:
+    """Return the noise of all steps: zero alone would tell the server what a dropout does."""
+    question = request.question
+    return train_on_noise(
+        request.model, question.training, question.privacy, noise, question.population
+    )
+
+
 def add_protected(
     work: Work,
     index: int,
@@ -244,19 +252,11 @@ def add_protected(
         if not protection.noise_inside:
             total.add(protection.zero(noise))
             return
-        # Zero alone would tell the server what a dropout does: the noise of all steps goes out.
-        update = train_on_noise(
-            request.model,
-            question.training,
-            question.privacy,
-            entropy.keystream("noise", *key),
-            question.population,
-        )
+        update = _noise_inside(about_model(request), entropy.keystream("noise", *key))
     else:
         # By examples the trainer knows: noise inside an answer is not zero, whatever it learnt.
-        weighted = question.kind == "train" and question.training.weighting == "examples"
-        if question.kind != "train" or not question.privacy.by_example:
-            notes.learnt = holds_anything(update, weighted=weighted)
+        if not (request.trains and question.privacy.by_example):
+            notes.learnt = holds_anything(update, weighted=request.weighted)
     whose = f"client {index}, round {question.round}"
     try:
         protection.add_protected(

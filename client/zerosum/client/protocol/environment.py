@@ -14,7 +14,7 @@ from zerosum.client.protocol.client_vector import Future, OnCollection, Work, pr
 from zerosum.client.protocol.decision_store import DecisionStore
 from zerosum.client.protocol.node_keys import Credentials
 from zerosum.client.protocol.noise_source import Entropy
-from zerosum.client.request import Request
+from zerosum.client.request import ModelRequest, Request, about_model
 from zerosum.client.spec import ClientPolicy
 from zerosum.client.task import ClientInfo, Task
 from zerosum.secagg import Client, Session
@@ -109,12 +109,12 @@ class Environment(Protocol):
         """Read the request that a contribute message carries."""
         ...
 
-    def task(self, request: Request, client: ClientInfo) -> Task:
+    def task(self, request: ModelRequest, client: ClientInfo) -> Task:
         """Return the task that the request names.
 
         Parameters
         ----------
-        request : Request
+        request : ModelRequest
             As admitted.
         client : ClientInfo
             Whose node config may name other data.
@@ -126,12 +126,12 @@ class Environment(Protocol):
         """
         ...
 
-    def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
+    def update(self, request: ModelRequest, task: Task, client: ClientInfo) -> np.ndarray:
         """Compute the answer to a request before protection.
 
         Parameters
         ----------
-        request : Request
+        request : ModelRequest
             As admitted.
         task : Task
             As :meth:`task` gave it.
@@ -181,7 +181,9 @@ def compute_here(environment: Environment, work: Work, client: ClientInfo) -> Fu
         Computes on collection.
     """
 
+    request = about_model(work.request)
+
     def answer() -> np.ndarray:
-        return environment.update(work.request, environment.task(work.request, client), client)
+        return environment.update(request, environment.task(request, client), client)
 
     return OnCollection(partial(protected, work, client.index, environment.entropy, answer))

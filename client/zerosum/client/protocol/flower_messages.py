@@ -30,6 +30,9 @@ RECORD: Final = "zerosum"
 PIGGYBACK: Final = "zerosum.next"
 MODEL: Final = "model"
 
+ITEM_BYTES: Final[Mapping[str, int]] = {"float32": 4, "uint8": 1}
+"""By type of what a payload holds."""
+
 Value = bytes | str | int
 
 
@@ -233,26 +236,27 @@ def size(content: RecordDict) -> int:
     return total
 
 
-def model_record(data: bytes, length: int) -> ArrayRecord:
-    """Wrap a flat little-endian float32 model, without Flower's own array format.
+def payload_record(payload: bytes, *, dtype: str = "float32") -> ArrayRecord:
+    """Wrap a request's payload, without Flower's own array format.
 
     Parameters
     ----------
-    data : bytes
-        4 bytes an entry.
-    length : int
-        Entries.
+    payload : bytes
+        A flat little-endian model, or whatever a query is about.
+    dtype : str
+        As Flower's: "float32" for a model, "uint8" for bytes.
 
     Returns
     -------
     flwr.app.ArrayRecord
         One object for all messages of a stage.
     """
-    return ArrayRecord({"flat": Array(dtype="float32", shape=(length,), stype="raw", data=data)})
+    shape = (len(payload) // ITEM_BYTES[dtype],)
+    return ArrayRecord({"flat": Array(dtype=dtype, shape=shape, stype="raw", data=payload)})
 
 
-def model_bytes(content: RecordDict) -> bytes:
-    """Read the bytes of the flat model.
+def payload_of(content: RecordDict) -> bytes:
+    """Read the payload of a request.
 
     Parameters
     ----------
@@ -262,7 +266,7 @@ def model_bytes(content: RecordDict) -> bytes:
     Returns
     -------
     bytes
-        Little-endian float32.
+        Of a model: little-endian float32.
 
     Raises
     ------
@@ -271,5 +275,5 @@ def model_bytes(content: RecordDict) -> bytes:
     """
     arrays = content.get(MODEL)
     if not isinstance(arrays, ArrayRecord) or "flat" not in arrays:
-        raise ValueError("message carries no model")
+        raise ValueError("message carries no model and no payload of a query")
     return bytes(arrays["flat"].data)

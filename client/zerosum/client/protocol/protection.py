@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from zerosum.client.privacy.adaptive_bit import BIT_UNITS, bit_values
 from zerosum.client.privacy.clipping import clip_to_norm, norm_is_within
+from zerosum.client.privacy.counts import counting_mechanism
 from zerosum.client.privacy.mechanism import AddedBy, Mechanism
 from zerosum.client.privacy.registry import choose_mechanism, rounding_rule
+from zerosum.client.protocol.integer_encoding import IntegerEncoding
 from zerosum.client.protocol.saturation_counts import (
     COUNTS,
     CutCounts,
@@ -27,13 +30,16 @@ from zerosum.client.protocol.saturation_counts import (
 )
 from zerosum.client.protocol.saturation_log import log_cut
 from zerosum.client.protocol.training_outcomes import NOT_FINITE_CURE, ZERO_SENT
+from zerosum.client.request import CountEncoding
 from zerosum.client.spec import EncodingSpec, PrivacySpec
+from zerosum.client.spec.query_privacy import QueryPrivacy
 from zerosum.secagg.randomness import Keystream
 from zerosum.secagg.vectors.encoding import Encoding, NotFiniteError
 from zerosum.secagg.vectors.saturation import FOLDS, Cut, OnCut
 from zerosum.secagg.vectors.vector_sum import VectorSum
 from zerosum.secagg.vectors.wrapping import (
     MAX_RING_BITS,
+    MessageCanWrapError,
     check_message_fits,
     is_plausible,
     log2_wrap_probability,
@@ -88,7 +94,7 @@ class Protection:
         Noise of one contribution; None without privacy.
     cohort : int
         The session's n.
-    honest_fraction : float
+    honest_fraction : float or Fraction
         The guaranteed fraction f.
     topped_up : bool
         Whether the server brings every sum to the constant noise variance V/f.
@@ -107,7 +113,7 @@ class Protection:
     encoding: Encoding
     mechanism: Mechanism | None
     cohort: int
-    honest_fraction: float
+    honest_fraction: float | Fraction
     topped_up: bool
     ring_bits: int
     noise_multiplier: float | None = None
@@ -117,8 +123,8 @@ class Protection:
     @classmethod
     def build(
         cls,
-        privacy: PrivacySpec,
-        encoding: EncodingSpec,
+        privacy: PrivacySpec | QueryPrivacy,
+        encoding: EncodingSpec | CountEncoding,
         *,
         cohort: int,
         dimension: int,
@@ -129,14 +135,14 @@ class Protection:
 
         Parameters
         ----------
-        privacy : PrivacySpec
+        privacy : PrivacySpec or QueryPrivacy
             With ``noise_multiplier`` resolved, unless the model is "none".
-        encoding : EncodingSpec
-            Bits, range, rotation, and optionally the ring's size.
+        encoding : EncodingSpec or CountEncoding
+            Bits, range, rotation, and optionally the ring's size; of a query its bound and moves.
         cohort : int
             Clients in the session.
         dimension : int
-            Length of the real vector.
+            Length of the vector.
         rotation_seed : bytes
             32 bytes from the session; used only where the encoding rotates.
         records : bool
@@ -159,6 +165,10 @@ class Protection:
         """
         if cohort < 1:
             raise ValueError(f"a cohort has at least one client, not {cohort}")
+        if isinstance(privacy, QueryPrivacy) or isinstance(encoding, CountEncoding):
+            if not (isinstance(privacy, QueryPrivacy) and isinstance(encoding, CountEncoding)):
+                raise TypeError("counts are protected by a QueryPrivacy, and nothing else is")
+            return cls._of_counts(privacy, encoding, cohort, dimension)
         if records is None:
             records = privacy.sums_gradients and privacy.clip is not None
         if records and privacy.adaptive:
@@ -188,6 +198,36 @@ class Protection:
         if encoding.ring_bits is None:
             whole = replace(whole, ring_bits=whole._ring_bits_needed())
         check_message_fits(whole.ring_bits, cohort, whole._bound)
+        return whole
+
+    @classmethod
+    def _of_counts(
+        cls, privacy: QueryPrivacy, encoding: CountEncoding, cohort: int, dimension: int
+    ) -> "Protection":
+        """Build the protection of a query's cells: integers of bounded size, and their noise."""
+        if privacy.noise_inside:
+            mechanism = None
+        else:
+            mechanism = counting_mechanism(
+                privacy.law, privacy.scale, cohort, privacy.honest_fraction, encoding.moves
+            )
+        whole = cls(
+            encoding=IntegerEncoding.up_to(encoding.bound, dimension),
+            mechanism=mechanism,
+            cohort=cohort,
+            honest_fraction=privacy.honest_part(cohort),
+            topped_up=privacy.top_up,
+            ring_bits=MAX_RING_BITS,
+            noise_inside=privacy.noise_inside,
+        )
+        try:
+            whole = replace(whole, ring_bits=whole._ring_bits_needed())
+        except MessageCanWrapError:
+            raise MessageCanWrapError(
+                f"{cohort} clients with cells of up to {encoding.bound} each, and noise of "
+                f"deviation {whole.std_sum:.3g}, are too much for {MAX_RING_BITS} bits: lower "
+                "max_records or privacy.cap, or ask with more epsilon"
+            ) from None
         return whole
 
     @property
@@ -237,7 +277,14 @@ class Protection:
         }
         if self.counts_cuts:  # noised sessions stay those of programs that count nothing
             fields["cuts"] = FOLDS
-        return json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+        return json.dumps(
+            # A share is a Fraction, which is written as text: exactly.
+            fields,
+            sort_keys=True,
+            separators=(",", ":"),
+            allow_nan=False,
+            default=_exactly,
+        ).encode()
 
     @property
     def std_contribution(self) -> float:
@@ -510,8 +557,8 @@ class Protection:
             return within
         return within and are_plausible(self.encoding, total[-COUNTS:], survivors)
 
-    def decode(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the real vector, shape (dimension,), of a centred sum of shape (length,)."""
+    def decode(self, total: NDArray[np.int64]) -> NDArray[np.float64] | NDArray[np.int64]:
+        """Return the vector, shape (dimension,), of a centred sum: real, or a query's integers."""
         return self.encoding.decode(total[: self.encoding.length])
 
     def decode_bit(self, total: NDArray[np.int64]) -> float | None:
@@ -638,6 +685,12 @@ class Protection:
             dimension=self.length,
             slack=self._slack(),
         )
+
+
+def _exactly(value: object) -> str:
+    if not isinstance(value, Fraction):
+        raise TypeError(f"{type(value).__name__} in the parameters of a mechanism")
+    return str(value)
 
 
 def _no_tail(margin: float) -> float:

@@ -1,6 +1,7 @@
 """Count the survivors that a guarantee needs: f n shares of noise, and the colluders."""
 
 import math
+from fractions import Fraction
 
 from zerosum.client.privacy.registry import guaranteed_shares
 
@@ -9,12 +10,12 @@ class CohortTooSmallError(ValueError):
     """The cohort cannot hold the survivors that the guarantee needs."""
 
 
-def min_survivors(honest_fraction: float, cohort: int, colluders: int = 0) -> int:
+def min_survivors(honest_fraction: float | Fraction, cohort: int, colluders: int = 0) -> int:
     """Return ceil(f n) + c, the survivors below which a session is abandoned.
 
     Parameters
     ----------
-    honest_fraction : float
+    honest_fraction : float or Fraction
         f.
     cohort : int
         n.
@@ -40,12 +41,12 @@ def min_survivors(honest_fraction: float, cohort: int, colluders: int = 0) -> in
     return max(1, needed)
 
 
-def guarantee_holds(honest_fraction: float, cohort: int, needed: int, colluders: int = 0) -> bool:
+def guarantee_holds(honest_fraction: float | Fraction, cohort: int, needed: int, colluders: int = 0) -> bool:
     """Check that ``needed`` survivors, less colluders, carry the guaranteed f n shares.
 
     Parameters
     ----------
-    honest_fraction : float
+    honest_fraction : float or Fraction
         f.
     cohort : int
         n.

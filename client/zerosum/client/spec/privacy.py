@@ -1,6 +1,7 @@
 """Define ``[privacy]``: who is protected, by which noise, and what does not go together."""
 
 import math
+from fractions import Fraction
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -254,6 +255,21 @@ contribution, and 2/z is its epsilon under `discrete-laplace` and `privunit`. Ex
         if self.mechanism != "auto":
             return self.mechanism
         return registry.default_name(self.model)
+
+    def honest_part(self, cohort: int) -> Fraction:
+        """Return the fraction f of a cohort whose shares are guaranteed, exactly.
+
+        Parameters
+        ----------
+        cohort : int
+            n; the fraction is the same at any.
+
+        Returns
+        -------
+        Fraction
+            In (0, 1].
+        """
+        return registry.guaranteed_shares(self.honest_fraction, 1)
 
     @property
     def by_example(self) -> bool:

@@ -13,7 +13,7 @@ import torch
 from zerosum.client.privacy.clipping import clip_layers, layer_clips
 from zerosum.client.protocol.noise_source import Entropy
 from zerosum.client.protocol.training_outcomes import Notes
-from zerosum.client.request import Question, Request
+from zerosum.client.request import ModelQuestion, ModelRequest
 from zerosum.client.task import ClientInfo, Task, TaskError
 from zerosum.client.task_errors import FAILURES
 from zerosum.client.training.dpsgd import BATCH, ExampleTrainer
@@ -67,12 +67,12 @@ class LocalComputation:
         self._made: tuple[object, LocalTrainer] | None = None
         self._by_examples: tuple[object, ExampleTrainer] | None = None
 
-    def update(self, request: Request, client: ClientInfo, entropy: Entropy) -> np.ndarray:
+    def update(self, request: ModelRequest, client: ClientInfo, entropy: Entropy) -> np.ndarray:
         """Compute a client's answer to a request, before protection.
 
         Parameters
         ----------
-        request : Request
+        request : ModelRequest
             What is asked.
         client : ClientInfo
             Who answers.
@@ -99,13 +99,13 @@ class LocalComputation:
         return self._delta(self._trainer(request.question), request, client, entropy)
 
     def answers(
-        self, request: Request, clients: Sequence[ClientInfo], entropy: Entropy
+        self, request: ModelRequest, clients: Sequence[ClientInfo], entropy: Entropy
     ) -> Iterator[Answer]:
         """Yield what computes each client's answer, in order.
 
         Parameters
         ----------
-        request : Request
+        request : ModelRequest
             What is asked.
         clients : sequence of ClientInfo
             Who answer.
@@ -135,7 +135,7 @@ class LocalComputation:
         for outcome in together.train_cohort(request.model, members):
             yield partial(_finished, together, request, outcome)
 
-    def _batched(self, question: Question) -> "BatchedTrainer | None":
+    def _batched(self, question: ModelQuestion) -> "BatchedTrainer | None":
         """Return the trainer of whole groups, where it is wanted and there is something to train.
 
         None also where it cannot be made: each client will then say so for itself.
@@ -153,7 +153,7 @@ class LocalComputation:
             return None
         return trainer if isinstance(trainer, BatchedTrainer) else None
 
-    def _by_example(self, request: Request, client: ClientInfo, entropy: Entropy) -> np.ndarray:
+    def _by_example(self, request: ModelRequest, client: ClientInfo, entropy: Entropy) -> np.ndarray:
         """Return a sum of clipped gradients, or the change that DP-SGD made."""
         question = request.question
         trainer = self._example_trainer(question)
@@ -163,14 +163,14 @@ class LocalComputation:
             return trainer.descent(request.model, load, coins)
         return trainer.train_privately(request.model, load, coins, client.count)
 
-    def _records(self, question: Question, client: ClientInfo, entropy: Entropy) -> "Dataset":
+    def _records(self, question: ModelQuestion, client: ClientInfo, entropy: Entropy) -> "Dataset":
         """Return a client's records, from coins of the experiment's or of nobody's knowledge."""
         if not _secret(question):
             return client_records(self._task, client)
         with _coins(question, entropy, "client data", client.index):
             return self._task.data(client)
 
-    def _moments(self, request: Request, client: ClientInfo, entropy: Entropy) -> np.ndarray:
+    def _moments(self, request: ModelRequest, client: ClientInfo, entropy: Entropy) -> np.ndarray:
         """Return the triangle of the sum of second moments of the client's records."""
         question = request.question
         dataset = self._records(question, client, entropy)
@@ -183,14 +183,14 @@ class LocalComputation:
         return triangle(total)
 
     def _delta(
-        self, trainer: LocalTrainer, request: Request, client: ClientInfo, entropy: Entropy
+        self, trainer: LocalTrainer, request: ModelRequest, client: ClientInfo, entropy: Entropy
     ) -> np.ndarray:
         dataset = self._records(request.question, client, entropy)
         delta = trainer.train(request.model, dataset, _training_seed(request.question, client))
         return _scaled(trainer, request.question, delta, lambda: _count(dataset))
 
     def _metrics(
-        self, trainer: LocalTrainer, request: Request, client: ClientInfo, entropy: Entropy
+        self, trainer: LocalTrainer, request: ModelRequest, client: ClientInfo, entropy: Entropy
     ) -> np.ndarray:
         """Return the loss, the metrics asked for and the count.
 
@@ -214,7 +214,7 @@ class LocalComputation:
         metrics: np.ndarray = np.array([loss, *parts, 1.0]) / np.sqrt(request.dimension)
         return metrics
 
-    def _trainer(self, question: Question) -> LocalTrainer:
+    def _trainer(self, question: ModelQuestion) -> LocalTrainer:
         key = (question.training, question.seed)
         if self._made is None or self._made[0] != key:
             trainer = choose_trainer(
@@ -227,7 +227,7 @@ class LocalComputation:
             self._made = (key, trainer)
         return self._made[1]
 
-    def _example_trainer(self, question: Question) -> ExampleTrainer:
+    def _example_trainer(self, question: ModelQuestion) -> ExampleTrainer:
         key = (question.training, question.privacy, question.seed)
         if self._by_examples is None or self._by_examples[0] != key:
             trainer = ExampleTrainer(
@@ -247,7 +247,7 @@ def _part(
     name: str,
     least: float,
     most: float,
-    question: Question,
+    question: ModelQuestion,
     client: ClientInfo,
 ) -> float:
     """Return a mean in parts of its largest magnitude; NaN stays NaN.
@@ -271,7 +271,7 @@ def _part(
     return cut / most
 
 
-def _check_metrics(question: Question, sums: Mapping[str, float], unscored: str) -> None:
+def _check_metrics(question: ModelQuestion, sums: Mapping[str, float], unscored: str) -> None:
     """Raise TaskError where this client has not what an evaluation sums.
 
     A zero in place of a metric would be averaged like any other.
@@ -286,7 +286,7 @@ def _check_metrics(question: Question, sums: Mapping[str, float], unscored: str)
 
 
 def _coins(
-    question: Question, entropy: Entropy, purpose: str, *indices: int
+    question: ModelQuestion, entropy: Entropy, purpose: str, *indices: int
 ) -> AbstractContextManager[None]:
     """Seed the global generators for code of the task's.
 
@@ -298,16 +298,16 @@ def _coins(
     return seeded(derive_seed(question.seed, purpose, *indices))
 
 
-def _secret(question: Question) -> bool:
+def _secret(question: ModelQuestion) -> bool:
     return question.privacy.private and question.privacy.by_example
 
 
-def _training_seed(question: Question, client: ClientInfo) -> bytes:
+def _training_seed(question: ModelQuestion, client: ClientInfo) -> bytes:
     return derive_seed(question.seed, "local training", question.round, client.index)
 
 
 def _finished(
-    trainer: LocalTrainer, request: Request, outcome: "TrainedClient | Exception"
+    trainer: LocalTrainer, request: ModelRequest, outcome: "TrainedClient | Exception"
 ) -> np.ndarray:
     """Return the answer of a client that was trained ahead, or raise what its training raised."""
     if isinstance(outcome, Exception):
@@ -316,7 +316,7 @@ def _finished(
 
 
 def _scaled(
-    trainer: LocalTrainer, question: Question, delta: np.ndarray, count: Callable[[], int]
+    trainer: LocalTrainer, question: ModelQuestion, delta: np.ndarray, count: Callable[[], int]
 ) -> np.ndarray:
     """Cut a change layer by layer, and weigh it by the client's examples, where that is asked."""
     if question.privacy.clipping == "per-layer" and question.privacy.clip is not None:

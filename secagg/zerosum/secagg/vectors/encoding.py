@@ -270,7 +270,7 @@ class Encoding:
                 return True
         return False
 
-    def decode(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
+    def decode(self, total: NDArray[np.int64]) -> NDArray[np.float64] | NDArray[np.int64]:
         """Decode a centred integer sum into a real vector.
 
         Parameters

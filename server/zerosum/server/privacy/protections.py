@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from zerosum.client.protocol.protection import Protection
-from zerosum.client.request import Kind, Question, evaluation_length, moments_length
+from zerosum.client.request import Kind, ModelQuestion, evaluation_length, moments_length
 from zerosum.client.spec import EncodingSpec, PrivacySpec
 from zerosum.server.privacy.guarantees import ExampleUnit
 from zerosum.server.sampling import group_sizes
@@ -199,7 +199,7 @@ def question_of(
     kind: Kind = "train",
     *,
     noise_draw: Literal["per_client", "summed"],
-) -> Question:
+) -> ModelQuestion:
     """Build what a round asks of its clients.
 
     Parameters
@@ -217,7 +217,7 @@ def question_of(
 
     Returns
     -------
-    Question
+    ModelQuestion
         The same for all clients.
     """
     privacy, encoding = experiment.privacy, experiment.encoding
@@ -225,7 +225,7 @@ def question_of(
         privacy, encoding = evaluation_protection(experiment)
     elif kind == "components":
         privacy, encoding = components_protection(experiment)
-    return Question(
+    return ModelQuestion(
         kind=kind,
         round=number,
         seed=experiment.seed,

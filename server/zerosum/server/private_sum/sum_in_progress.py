@@ -11,8 +11,9 @@ from typing import Literal, Self
 from flwr.app import ArrayRecord, RecordDict
 
 from zerosum.client.protocol import flower_messages
-from zerosum.client.request import Request
+from zerosum.client.request import CountEncoding, Request
 from zerosum.client.spec import EncodingSpec, PrivacySpec
+from zerosum.client.spec.query_privacy import QueryPrivacy
 from zerosum.secagg import (
     ReconstructionFailed,
     RemoteProtocolError,
@@ -47,8 +48,8 @@ class Shape:
         Who draws the noise.
     """
 
-    privacy: PrivacySpec
-    encoding: EncodingSpec
+    privacy: PrivacySpec | QueryPrivacy
+    encoding: EncodingSpec | CountEncoding
     dimension: int
     seed: int
     noise_draw: Literal["per_client", "summed"]
@@ -59,7 +60,7 @@ class Shape:
         question = request.question
         return cls(
             question.privacy,
-            question.encoding,
+            request.encoding,
             request.dimension,
             question.seed,
             question.noise_draw,
@@ -195,7 +196,7 @@ class PrivateSum:
         stage = self.stage
         model = None
         if stage == Stage.SHARE and request is not None:
-            model = flower_messages.model_record(request.model_bytes, len(request.model))
+            model = flower_messages.payload_record(request.payload, dtype=request.payload_dtype)
         for group in self.walking:
             self.contents[group.number] = _close(group, stage, request, model, self.traffic)
         self._phase += 1

@@ -5,6 +5,7 @@ from functools import lru_cache
 
 from zerosum.client.protocol.survivors import CohortTooSmallError, min_survivors
 from zerosum.client.spec import PrivacySpec, SecAggSpec
+from zerosum.client.spec.query_privacy import QueryPrivacy
 from zerosum.secagg import GraphParameters, LocalProtocolError, RemoteProtocolError, ServerMode
 from zerosum.secagg.graph.auto_degree import LARGE, auto_parameters
 from zerosum.secagg.graph.failure_bounds import colluders_in, share_of
@@ -41,7 +42,7 @@ class Thresholds:
 
     @classmethod
     def of(
-        cls, cohort: int, *, roster: int, secagg: SecAggSpec, privacy: PrivacySpec
+        cls, cohort: int, *, roster: int, secagg: SecAggSpec, privacy: PrivacySpec | QueryPrivacy
     ) -> "Thresholds":
         """Compute the thresholds of a cohort, or of one group of it.
 
@@ -53,7 +54,7 @@ class Thresholds:
             Clients of the run, of whom a fraction colludes.
         secagg : SecAggSpec
             Server, graph, dropout and corruption.
-        privacy : PrivacySpec
+        privacy : PrivacySpec or QueryPrivacy
             Says how many honest clients the noise needs.
 
         Returns
@@ -76,7 +77,7 @@ class Thresholds:
         if graph.server is ServerMode.SEMI_HONEST and not graph.complete:
             needed = max(needed, cohort - graph.dropped)
         if privacy.private:
-            needed = max(needed, min_survivors(privacy.honest_fraction, cohort, graph.colluders))
+            needed = max(needed, min_survivors(privacy.honest_part(cohort), cohort, graph.colluders))
         if needed > cohort:
             raise CohortTooSmallError(
                 f"{needed} survivors are needed of a cohort of {cohort} (threshold {threshold})"
@@ -98,7 +99,7 @@ def survivors_needed(cohort: int, *, roster: int, secagg: SecAggSpec, privacy: P
         Clients of the run.
     secagg : SecAggSpec
         Server, graph, dropout and corruption.
-    privacy : PrivacySpec
+    privacy : PrivacySpec or QueryPrivacy
         Says how many honest clients the noise needs.
 
     Returns
@@ -112,7 +113,7 @@ def survivors_needed(cohort: int, *, roster: int, secagg: SecAggSpec, privacy: P
         if privacy.private and secagg.degree == "auto" and cohort >= LARGE:
             mode = ServerMode(secagg.server)
             colluders = colluders_in(cohort, roster, secagg.corruption, mode, secagg.security)
-            limit = min_survivors(privacy.honest_fraction, cohort, colluders)
+            limit = min_survivors(privacy.honest_part(cohort), cohort, colluders)
             degree = min(limit - 1, cohort - 2)
             degree -= mode is ServerMode.SEMI_HONEST and degree * cohort % 2
             if (

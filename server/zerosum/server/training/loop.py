@@ -13,7 +13,7 @@ from zerosum.client.files.durable_append import Flush
 from zerosum.client.protocol.noise_source import Entropy
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.protocol.training_outcomes import OutcomeCounts
-from zerosum.client.request import Kind, Request
+from zerosum.client.request import Kind, ModelRequest, Request, model_payload
 from zerosum.client.task import Task
 from zerosum.client.training.default_metrics import NUMBERS
 from zerosum.client.training.devices import described
@@ -351,7 +351,7 @@ class FederatedTraining:
         )
         if kind == "train":
             question = question.model_copy(update={"privacy": self._clip.privacy})
-        return Request(question, self._model)
+        return ModelRequest(question, model_payload(self._model))
 
     def _follow_norms(self, aggregate: Aggregate) -> dict[str, Any]:
         """Fix the clip of the next round, now that this one's sum is open."""

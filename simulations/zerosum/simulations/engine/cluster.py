@@ -21,7 +21,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from zerosum.client.protocol.client_vector import Work
 from zerosum.client.protocol.training_outcomes import OutcomeCounts
-from zerosum.client.request import Question, Request
+from zerosum.client.request import Request
 from zerosum.client.training.threads import use_one_thread
 from zerosum.secagg import Session
 from zerosum.simulations.engine.work import Contributor, Vector, add_up, chunked, one_by_one, summed
@@ -58,13 +58,13 @@ class _Actor:
         return True
 
     def compute(
-        self, number: int, asked: tuple[bytes, bytes, np.ndarray], clients: Chunk, mode: Mode
+        self, number: int, asked: tuple[bytes, bytes, bytes], clients: Chunk, mode: Mode
     ) -> tuple[list[int], Vector, OutcomeCounts, Said]:
         """Compute a chunk: contributors, their sum (or one vector), outcomes and log records."""
         if self._known is None or self._known[0] != number:
-            header, session, model = asked
-            question = Question.from_canonical(header)
-            self._known = number, Work(Request(question, model), Session.from_bytes(session))
+            header, session, payload = asked
+            request = Request.from_bytes(header, payload)
+            self._known = number, Work(request, Session.from_bytes(session))
         work = self._known[1]
         total = np.zeros(work.session.vector_length, dtype=np.int64)
         contributed = add_up(self._contributor, work, clients, total)
@@ -162,7 +162,7 @@ class RayEngine:
     ) -> Generator[tuple[list[int], Vector], None, None]:
         self._number += 1
         request = work.request
-        asked = ray.put((request.header, work.session.to_bytes(), np.asarray(request.model)))
+        asked = ray.put((request.header, work.session.to_bytes(), request.payload))
         round = _Round(self._number, asked, mode, deque((chunk, False) for chunk in chunks))
         while self._idle:  # one may have been lost since, which is no fault of whoever is next
             self._await(self._idle.pop())

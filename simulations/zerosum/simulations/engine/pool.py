@@ -19,7 +19,7 @@ import numpy as np
 
 from zerosum.client.protocol.client_vector import Work
 from zerosum.client.protocol.training_outcomes import OutcomeCounts
-from zerosum.client.request import Question, Request
+from zerosum.client.request import Request
 from zerosum.secagg import Session
 from zerosum.simulations.engine.processes import Answered, Answering, Failure, WorkerProcesses
 from zerosum.simulations.engine.work import (
@@ -72,11 +72,11 @@ class WorkerPool:
     name = "processes"
 
     def __init__(self, contributor: Contributor, workers: int, entries: int, length: int) -> None:
-        self._model = _shared(entries, np.dtype(np.float32))
+        self._payload = _shared(4 * entries, np.dtype(np.uint8))
         self._slots = [_shared(length, np.dtype(np.int64)) for _ in range(workers)]
         self._tally = OutcomeCounts()
         self._processes: WorkerProcesses[_Chunk] = WorkerProcesses(
-            partial(_computation, contributor, self._model, self._slots),
+            partial(_computation, contributor, self._payload, self._slots),
             workers,
             "fork",
             grace_seconds=0,  # clients leave nothing that would have to be tidied up
@@ -134,9 +134,9 @@ class WorkerPool:
         self, work: Work, chunks: deque[_Chunk]
     ) -> Generator[tuple[list[int], Vector], None, None]:
         """Yield of each chunk the clients that contributed, and a view of the worker's slot."""
-        model = work.request.model
-        self._model[: len(model)] = model
-        announced: Announcement = work.request.header, work.session.to_bytes(), len(model)
+        payload = work.request.payload
+        self._payload[: len(payload)] = np.frombuffer(payload, np.uint8)
+        announced: Announcement = work.request.header, work.session.to_bytes(), len(payload)
         with closing(self._processes.answers(chunks, announced)) as answers:
             for answered in answers:
                 if isinstance(answered.answer, Failure):
@@ -177,7 +177,7 @@ def _shared(length: int, dtype: np.dtype[np.generic]) -> np.ndarray:
 
 
 def _computation(
-    contributor: Contributor, model: np.ndarray, slots: Sequence[Vector], place: int
+    contributor: Contributor, payload: np.ndarray, slots: Sequence[Vector], place: int
 ) -> Answering:
     """Return what computes chunks in a worker, and leaves their vectors in its slot."""
     known: tuple[Announcement, Work] | None = None
@@ -185,8 +185,8 @@ def _computation(
     def answer(announced: Announcement, chunk: _Chunk) -> Iterator[Contributed]:
         nonlocal known
         if known is None or known[0] is not announced:
-            header, session, entries = announced
-            request = Request(Question.from_canonical(header), model[:entries])
+            header, session, size = announced
+            request = Request.from_bytes(header, payload[:size].tobytes())
             known = announced, Work(request, Session.from_bytes(session))
         work = known[1]
         slot = slots[place][: work.session.vector_length]

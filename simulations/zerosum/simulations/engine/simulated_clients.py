@@ -16,7 +16,7 @@ from zerosum.client.protocol.decision_store import DecisionStore, MemoryStore
 from zerosum.client.protocol.environment import compute_here
 from zerosum.client.protocol.node_keys import Credentials
 from zerosum.client.protocol.noise_source import Entropy
-from zerosum.client.request import Request
+from zerosum.client.request import ModelRequest, Request
 from zerosum.client.spec import ClientPolicy, SecAggSpec
 from zerosum.client.task import ClientInfo, Task
 from zerosum.client.training.compute import LocalComputation
@@ -248,15 +248,15 @@ class SimulatedEnvironment:
             header = flower_messages.bytes_field(content, "request")
             self._last_request = (
                 record,
-                Request.from_bytes(header, flower_messages.model_bytes(content)),
+                Request.from_bytes(header, flower_messages.payload_of(content)),
             )
         return self._last_request[1]
 
-    def task(self, request: Request, client: ClientInfo) -> Task:
+    def task(self, request: ModelRequest, client: ClientInfo) -> Task:
         """Return the task of the run."""
         return self._task
 
-    def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
+    def update(self, request: ModelRequest, task: Task, client: ClientInfo) -> np.ndarray:
         """Train or evaluate with the one trainer of this process."""
         return self._computation.update(request, client, self.entropy)
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from zerosum.client.protocol.client_vector import Work, add_protected, client_of
 from zerosum.client.protocol.noise_source import Entropy, RoundingCoins
 from zerosum.client.protocol.training_outcomes import Notes, OutcomeCounts, quoted
+from zerosum.client.request import about_model
 from zerosum.client.task import ClientInfo, Task
 from zerosum.client.task_errors import FAILURES
 from zerosum.client.training.compute import Answer, LocalComputation
@@ -156,7 +157,7 @@ class Contributor:
 
     def _answers(self, work: Work, clients: Sequence[int]) -> Iterator[tuple[int, Answer]]:
         infos = [_client(work, index) for index in clients]
-        answers = self._computation.answers(work.request, infos, self._entropy)
+        answers = self._computation.answers(about_model(work.request), infos, self._entropy)
         return zip(clients, answers, strict=True)
 
     def take_tally(self) -> OutcomeCounts:

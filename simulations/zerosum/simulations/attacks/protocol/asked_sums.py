@@ -26,7 +26,7 @@ from zerosum.client.flower.request_digest import rebuilt, records_digest
 from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.noise_source import SeededEntropy, SystemEntropy
 from zerosum.client.protocol.protection import Protection
-from zerosum.client.request import Question, Request
+from zerosum.client.request import ModelQuestion, ModelRequest, model_payload
 from zerosum.client.spec import (
     DataSpec,
     EncodingSpec,
@@ -194,7 +194,7 @@ class AskedSum(ABC):
     honest: ContributeFields
     wanted: np.ndarray
     step: float
-    request: Request
+    request: ModelRequest
 
     def __init__(
         self,
@@ -256,7 +256,7 @@ class AskedSum(ABC):
         cohort = tuple(range(self._clients))
         return coordinator.private_sum(request, [cohort], round=1).total
 
-    def _around(self, grid: InProcessGrid, request: Request) -> Grid:
+    def _around(self, grid: InProcessGrid, request: ModelRequest) -> Grid:
         return grid
 
     def _between(self, message: Message, context: Context) -> Message:
@@ -291,7 +291,7 @@ class AskedSum(ABC):
         return _with_content(reply, flower_messages.pack({"message": passed}))
 
     @abstractmethod
-    def _read(self, asked: ContributeFields) -> Request:
+    def _read(self, asked: ContributeFields) -> ModelRequest:
         """Return the request with these fields, and the digest that its readers compute."""
 
     @abstractmethod
@@ -340,9 +340,9 @@ class AppSum(AskedSum):
         records = rebuilt(asked.records())
         content = (records_digest if self._bound else sorted_digest)(records).hex()
         question = self._request.question.model_copy(update={"content": content})
-        return AppRequest(question, np.zeros(0, dtype=np.float32), records)
+        return AppRequest(question, b"", records)
 
-    def _around(self, grid: InProcessGrid, request: Request) -> Grid:
+    def _around(self, grid: InProcessGrid, request: ModelRequest) -> Grid:
         around = AppGrid(grid, "train")
         if isinstance(request, AppRequest):
             around.carry(request.records, "train")
@@ -373,7 +373,7 @@ class TaskSum(AskedSum):
             update={"seed": seed, "task": "digits", "model": ModelSpec(name="linear")}
         )
         task = resolve_task(question.task, question.data, question.model, seed)
-        self.request = Request(question, initial_vector(task, seed))
+        self.request = ModelRequest(question, model_payload(initial_vector(task, seed)))
         self.honest = ContributeFields((), (), "0", "1.0")
         self._app = build_app(DeployedEnvironment if self._bound else UnboundNode)
         info = ClientInfo(
@@ -381,34 +381,31 @@ class TaskSum(AskedSum):
         )
         unbounded = question.model_copy(update={"max_loss": math.inf})
         answer = LocalComputation(task, trainer="general").update(
-            Request(unbounded, self.request.model), info, SeededEntropy(seed)
+            ModelRequest(unbounded, self.request.payload), info, SeededEntropy(seed)
         )
         self.wanted = answer.astype(np.float64)
 
-    def _read(self, asked: ContributeFields) -> Request:
-        own, model = self.request.header, self.request.model_bytes
+    def _read(self, asked: ContributeFields) -> ModelRequest:
+        own, model = self.request.header, self.request.payload
         header = own.replace(b'"max_loss":1.0', b'"max_loss":' + asked.max_loss.encode())
         # A text that readers refuse has no digest of theirs; any serves, for nobody compares it.
         digest = request_digest(header, model)
         with suppress(ValueError):
-            kind = Request if self._bound else LaxRequest
+            kind = ModelRequest if self._bound else LaxRequest
             digest = kind.from_bytes(header, model).digest
-        request = Request(self.request.question, self.request.model)
+        request = ModelRequest(self.request.question, self.request.payload)
         # Both are cached properties. The request is sent as the attack wrote it, in a text that
         # this library would not write.
         request.__dict__.update(header=header, digest=digest)
         return request
 
     def _beside(self, asked: ContributeFields) -> RecordDict:
-        model = self.request.model_bytes
-        return flower_messages.pack(
-            {}, flower_messages.model_record(model, len(self.request.model))
-        )
+        return flower_messages.pack({}, flower_messages.payload_record(self.request.payload))
 
 
 def question_of(
     kind: Literal["train", "evaluate"], clients: int, privacy: PrivacySpec, encoding: EncodingSpec
-) -> Question:
+) -> ModelQuestion:
     """Return the question of such a sum, but for its task.
 
     Parameters
@@ -422,9 +419,9 @@ def question_of(
 
     Returns
     -------
-    Question
+    ModelQuestion
     """
-    return Question(
+    return ModelQuestion(
         kind=kind,
         round=1,
         seed=0,

@@ -8,7 +8,6 @@ import copy
 import hashlib
 from functools import cached_property
 
-import numpy as np
 from flwr.app import Array, Message, RecordDict
 from pydantic import ConfigDict
 
@@ -17,7 +16,7 @@ from zerosum.client.flower.client_app import DeployedEnvironment
 from zerosum.client.flower.private_mod import AppEnvironment
 from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.admission import Declined
-from zerosum.client.request import Question, Request
+from zerosum.client.request import ModelQuestion, ModelRequest
 from zerosum.secagg.session import request_digest
 
 
@@ -44,7 +43,7 @@ class UnboundApp(AppEnvironment):
         records = unmarked(content)
         if sorted_digest(records).hex() != question.content:
             raise Declined("the records sent are not those that the request speaks of")
-        return AppRequest(question, np.zeros(0, dtype=np.float32), records)
+        return AppRequest(question, b"", records)
 
     def handed(self, request: AppRequest) -> Message:
         """Return the message as it came, with the app's records."""
@@ -53,14 +52,14 @@ class UnboundApp(AppEnvironment):
         return message
 
 
-class LaxQuestion(Question):
+class LaxQuestion(ModelQuestion):
     """Accept any float, and write null for values that JSON does not have."""
 
     model_config = ConfigDict(allow_inf_nan=True, ser_json_inf_nan="null")
     max_loss: float
 
 
-class LaxRequest(Request):
+class LaxRequest(ModelRequest):
     """Digest what the reader itself would write, whatever text it read."""
 
     @classmethod
@@ -79,15 +78,15 @@ class LaxRequest(Request):
         LaxRequest
         """
         question = LaxQuestion.model_validate_json(header)
-        return cls(question, np.frombuffer(model, dtype="<f4"))
+        return cls(question, model)
 
     @cached_property
     def digest(self) -> bytes:
         """Return SHA-256 of the question as this class writes it, and the model."""
-        return request_digest(json_of(self.question), self.model_bytes)
+        return request_digest(json_of(self.question), self.payload)
 
 
-def json_of(question: Question) -> bytes:
+def json_of(question: ModelQuestion) -> bytes:
     """Return a question as JSON, unchecked."""
     return question.model_dump_json(by_alias=True).encode()
 
@@ -95,7 +94,7 @@ def json_of(question: Question) -> bytes:
 class UnboundNode(DeployedEnvironment):
     """Run this library's own tasks, reading more texts than it writes."""
 
-    def request(self, content: RecordDict) -> Request:
+    def request(self, content: RecordDict) -> ModelRequest:
         """Read a request from any text."""
         header = flower_messages.bytes_field(content, "request")
-        return LaxRequest.from_bytes(header, flower_messages.model_bytes(content))
+        return LaxRequest.from_bytes(header, flower_messages.payload_of(content))

@@ -12,7 +12,7 @@ from zerosum.client.flower.client_app import build_app
 from zerosum.client.flower.simulated_node import OPEN_POLICY
 from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.noise_source import Entropy
-from zerosum.client.request import Question, Request
+from zerosum.client.request import ModelQuestion, ModelRequest, about_model, model_payload
 from zerosum.client.spec import SecAggSpec
 from zerosum.client.task import Task
 from zerosum.secagg import ContributeRequest, Contribution, Session, SharedCache, decode
@@ -26,7 +26,7 @@ from zerosum.simulations.engine.simulated_clients import DrawnIdentities, Simula
 M = TypeVar("M", bound=SecAggMessage)
 
 
-class UnboundRequest(Request):
+class UnboundRequest(ModelRequest):
     """A request whose digest leaves its model out: a control, without the request hash."""
 
     @cached_property
@@ -86,18 +86,18 @@ class PolicyClients(SimulatedEnvironment):
         app: App = build_app(lambda context: self)
         return app
 
-    def request(self, content: RecordDict) -> Request:
+    def request(self, content: RecordDict) -> ModelRequest:
         """Read the request."""
-        request = super().request(content)
+        request = about_model(super().request(content))
         return request_for(request.question, request.model, self.bound)
 
 
-def request_for(question: Question, model: np.ndarray, bound: bool) -> Request:
+def request_for(question: ModelQuestion, model: np.ndarray, bound: bool) -> ModelRequest:
     """Return a request whose digest covers the model, or one whose digest does not.
 
     Parameters
     ----------
-    question : Question
+    question : ModelQuestion
     model : ndarray
         float32, shape (d,).
     bound : bool
@@ -105,9 +105,9 @@ def request_for(question: Question, model: np.ndarray, bound: bool) -> Request:
 
     Returns
     -------
-    Request
+    ModelRequest
     """
-    return (Request if bound else UnboundRequest)(question, model)
+    return (ModelRequest if bound else UnboundRequest)(question, model_payload(model))
 
 
 class TargetingGrid(InProcessGrid):
@@ -142,7 +142,7 @@ class TargetingGrid(InProcessGrid):
         super().__init__(self._lied_to, population)
         self._honest, self._masked, self._bound = app, masked, bound
         self._target, self._blank = target, blank
-        self._model = flower_messages.model_record(blank.astype("<f4").tobytes(), len(blank))
+        self._model = flower_messages.payload_record(model_payload(blank))
         self._session: Session | None = None
 
     def _lied_to(self, message: Message, context: Context) -> Message:
@@ -165,7 +165,7 @@ class TargetingGrid(InProcessGrid):
             real = decode(data, ContributeRequest, session)
         else:
             real = decode(data, CohortQuestion, session)
-        blank = request_for(Request.from_bytes(header, b"").question, self._blank, self._bound)
+        blank = request_for(ModelRequest.from_bytes(header, b"").question, self._blank, self._bound)
         lie = _with_request(real, blank.digest)
         asked = _with_content(
             message,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from zerosum.client.protocol.protection import Protection
-from zerosum.client.request import Question, Request
+from zerosum.client.request import ModelQuestion, ModelRequest
 from zerosum.client.spec import DataSpec, ModelSpec, TrainSpec
 from zerosum.secagg.randomness import derive_seed
 from zerosum.server.privacy.run_ledger import RunLedger
@@ -134,8 +134,8 @@ class PrivateSums:
         """Return the figure of a server: of sums where contributions are masked, else of each."""
         return self.epsilons()["sum" if self._protection.masked else "local"]
 
-    def _request(self, number: int) -> Request:
-        question = Question(
+    def _request(self, number: int) -> ModelRequest:
+        question = ModelQuestion(
             kind="train",
             round=number,
             seed=self._seed,

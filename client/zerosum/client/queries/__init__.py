@@ -1,0 +1,1 @@
+"""Questions about tables: domains, predicates, queries, and their encoding as integer vectors."""
