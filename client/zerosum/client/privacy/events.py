@@ -24,7 +24,9 @@ from dp_accounting import (
 from numpy.typing import NDArray
 
 from zerosum.client import renyi_filter
+from zerosum.client.privacy import integer_losses, renyi_rows
 from zerosum.client.privacy.amplification import poisson_amplified, with_abandonment
+from zerosum.client.privacy.integer_laws import IntegerLaw
 from zerosum.client.privacy.pmf import DiscreteGaussianLaw, NoiseLaw, SkellamLaw
 
 ORDERS: tuple[int, ...] = renyi_filter.ORDERS
@@ -239,6 +241,90 @@ class DistributedDiscreteGaussianDpEvent(NoiseDpEvent):
         least = 1 / (691_200 * variance**4)
         law = DiscreteGaussianLaw(math.sqrt(variance))
         return IntegerNoise(law, self.l2_sensitivity, self.dimension, least, between)
+
+
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class IntegerNoiseDpEvent(NoiseDpEvent):
+    """Blocks of integers under independent noise, each changed by at most its move in L1 norm.
+
+    It costs what the composition of one-dimensional pairs (noise, noise + move) costs, one a move.
+    Why: walk from one block to its neighbour in unit steps. The noise is log-concave, so that by
+    monotone likelihood ratio one threshold is optimal for each step of a walk along *one*
+    coordinate: the curves of its steps chain to exactly that of the whole move. By group privacy
+    (Dong, Roth, Su, "Gaussian differential privacy", 2022) no walk through several coordinates ends
+    in anything easier to tell; symmetry exchanges the pair.
+
+    Attributes
+    ----------
+    law : {"geometric", "skellam"}
+        Of the noise in each coordinate.
+    parameters : tuple of float
+        Geometric: (s, r), r >= 1 shares in units of one discrete Laplace of scale s. Skellam:
+        (variance,). In integer units.
+    moves : tuple of int
+        L1 distances in integer units, written for the adjacency that is meant: nothing doubles
+        them.
+
+    Raises
+    ------
+    ValueError
+        If parameters or moves are out of range. Below r = 1 geometric noise is not log-concave, the
+        theorem fails, and a sum has no receipt.
+    """
+
+    law: IntegerLaw
+    parameters: tuple[float, ...] = attr.ib(converter=tuple)
+    moves: tuple[int, ...] = attr.ib(converter=tuple)
+
+    def __attrs_post_init__(self) -> None:
+        _check_integer_noise(self.law, self.parameters, self.moves)
+
+    def divergences(self) -> NDArray[np.float64]:
+        """Return the sum of the moves' rows: see :mod:`zerosum.client.privacy.renyi_rows`."""
+        return renyi_rows.moves_row(self.law, self.parameters, self.moves)
+
+    def doubled(self) -> Self:
+        """Raise UnsupportedEventError: moves are written for an adjacency."""
+        raise UnsupportedEventError(
+            "the moves of a query's receipt are written for its adjacency: doubling them would "
+            "charge for one that nobody asked for"
+        )
+
+    def pure_epsilon(self) -> float:
+        """Return the sum of the moves over the scale; inf for Skellam noise."""
+        return sum(self.moves) / self.parameters[0] if self.law == "geometric" else math.inf
+
+    def loss_distribution(self, interval: float) -> Any | None:
+        """Return the moves' composed privacy losses, or None.
+
+        Parameters
+        ----------
+        interval : float
+            Step of its grid of privacy losses.
+
+        Returns
+        -------
+        dp_accounting.pld.PrivacyLossDistribution or None
+            None where no grid is made: see :func:`~.integer_losses.composed_losses`.
+        """
+        return integer_losses.composed_losses(self.law, self.parameters, self.moves, interval)
+
+
+def _check_integer_noise(law: str, parameters: tuple[float, ...], moves: tuple[int, ...]) -> None:
+    expected = {"geometric": 2, "skellam": 1}.get(law)
+    if expected is None:
+        raise ValueError(f'law is "geometric" or "skellam", not {law!r}')
+    if len(parameters) != expected:
+        raise ValueError(f"{law} noise has {expected} parameters, not {parameters}")
+    if not all(math.isfinite(one) and one > 0 for one in parameters):
+        raise ValueError(f"parameters of {law} noise are finite and above 0, not {parameters}")
+    if law == "geometric" and parameters[1] < 1:
+        raise ValueError(
+            f"a sum with r = {parameters[1]:.6g} of its geometric noise has no receipt: below 1 "
+            "the noise is not log-concave, and a move of two coordinates tells more than of one"
+        )
+    if not moves or not all(type(move) is int and move > 0 for move in moves):
+        raise ValueError(f"moves are integers above 0, one or more, not {moves}")
 
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)

@@ -1,1 +1,1 @@
-"""Queries of a federation: what they cost, the sums that answer them, and what is made of these."""
+"""Answers to queries: what is asked, what it costs, and what noisy sums say."""
