@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Final, Literal
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.query import Query
 from zerosum.client.queries.schema import Schema
+from zerosum.client.request import MAX_RECORDS
 
 if TYPE_CHECKING:  # whose accountant takes a second to import
     from zerosum.server.analytics.budget import Budget
 
 MechanismChoice = Literal["auto", "geometric", "skellam"]
-
-DEFAULT_MAX_RECORDS: Final = 2**20
-"""Records that one client counts at most, where nothing else is said: a public bound."""
 
 DEFAULT_HONEST_FRACTION: Final = 0.8
 """f: the part of the clients whose noise makes the guarantee."""
@@ -103,6 +101,8 @@ class QueryTerms:
         Who draws the noise: "per_client", or "summed" where a simulation draws it once.
     groups : int
         Sessions that a sum is divided into.
+    allow_large_delta : bool
+        Whether a delta that would let one record be shown whole is taken all the same.
 
     Raises
     ------
@@ -114,12 +114,13 @@ class QueryTerms:
     budget: "Budget"
     clients: int
     cap: int | None = None
-    max_records: int = DEFAULT_MAX_RECORDS
+    max_records: int = MAX_RECORDS
     records: int | None = None
     honest_fraction: float = DEFAULT_HONEST_FRACTION
     seed: int = 0
     noise_draw: Literal["per_client", "summed"] = "per_client"
     groups: int = 1
+    allow_large_delta: bool = False
     population: int = field(init=False)
     """Of the budget's unit, as declared: delta is held against it."""
 
@@ -143,6 +144,12 @@ class QueryTerms:
             )
         by_record = self.budget.unit == "record" and self.records is not None
         object.__setattr__(self, "population", self.records if by_record else self.clients)
+        if not self.allow_large_delta and self.budget.delta * self.population >= 1:
+            of = "records" if by_record else "clients"
+            raise QueryError(
+                f"delta = {self.budget.delta:g} is not below 1/{of} = {1 / self.population:g}, so "
+                "that one of them could be shown whole: lower it, or allow_large_delta = true"
+            )
 
     @property
     def most_records(self) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from zerosum.client.files.durable_append import append_durably
+from zerosum.client.queries.errors import QueryError
 from zerosum.server.analytics.receipts import read_receipt
 from zerosum.server.privacy.ledger_file import (
     Count,
@@ -267,9 +268,37 @@ class QueryLedger:
             if each.opened or observer == "local"
         ]
 
-    def answers_begun(self, ask: str) -> int:
-        """Return how many paid answers to a question were begun."""
-        return len({each.charge.asked for each in self._sums.values() if each.charge.ask == ask})
+    def check_planned(self, ask: str, due: int) -> None:
+        """Refuse sums that the plan does not have, or has no more of.
+
+        Under the rule "plan" all receipts are fixed before the first answer, spare ones for second
+        attempts too: a sum that was opened and given up has used one.
+
+        Parameters
+        ----------
+        ask : str
+            Digest of the question.
+        due : int
+            Sums that are to be charged.
+
+        Raises
+        ------
+        QueryError
+            If the plan does not admit them.
+        """
+        planned = next((each for each in self.header.planned if each.ask == ask), None)
+        if planned is None:
+            raise QueryError(
+                'this budget has rule = "plan", which fixes all queries beforehand, and this is '
+                'none of them: ask it in a folder of its own, or under rule = "sum"'
+            )
+        used = sum(each.opened and each.charge.ask == ask for each in self._sums.values())
+        if used + due > planned.sums:
+            raise QueryError(
+                f"the plan has {planned.sums} sums of this query, {used} of them are spent and "
+                f"{due} more are needed: write attempts = 2 at a query of a new plan, for a second "
+                "attempt"
+            )
 
     def latest(self, place: tuple[str, int, int]) -> ChargedSum | None:
         """Return the last sum that was charged for a part; None where none was."""

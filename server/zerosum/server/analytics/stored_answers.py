@@ -139,6 +139,10 @@ class StoredAnswers:
             path.parent.mkdir(exist_ok=True)
             replace_file(path, (dumps(opened.values()) + "\n").encode())
 
+    def complete(self, ask: str) -> int:
+        """Return how many answers to a question were paid for and kept."""
+        return sum(entry["ask"] == ask for entry in self._entries)
+
     def names(self) -> dict[str, str]:
         """Return the question that each name was used for."""
         return {entry["name"]: entry["ask"] for entry in self._entries}

@@ -1,0 +1,382 @@
+"""A federation that is asked questions: simulated here, of one table, within one budget."""
+
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias
+
+from zerosum.client.protocol.noise_source import SeededEntropy
+from zerosum.client.protocol.survivors import CohortTooSmallError
+from zerosum.client.queries.errors import QueryError
+from zerosum.client.queries.schema import Schema
+from zerosum.client.queries.table import Table
+from zerosum.client.request import MAX_RECORDS
+from zerosum.client.spec import SecAggSpec
+from zerosum.server.analytics.answers import Answer
+from zerosum.server.analytics.ask import QueryAbandoned, ask
+from zerosum.server.analytics.asks import QueryTerms
+from zerosum.server.analytics.budget import Budget, Spent, check, spend
+from zerosum.server.analytics.costs import Costed, cost
+from zerosum.server.analytics.drafts import Draft
+from zerosum.server.analytics.ledger import QUERY_LEDGER, PlannedSums, QueryHeader, QueryLedger
+from zerosum.server.analytics.query_plan import (
+    DEFAULT_DELTA,
+    BudgetSpec,
+    PlanFile,
+    QueryPlan,
+    Rule,
+)
+from zerosum.server.analytics.stored_answers import StoredAnswers
+from zerosum.server.private_sum.thresholds import Thresholds
+from zerosum.server.runs.run_folder import CLIENT_LOG, SERVER_LOG
+from zerosum.simulations.engine.one_at_a_time import alone
+from zerosum.simulations.queries.clients import table_coordinator
+from zerosum.simulations.queries.query_folder import (
+    create_folder,
+    fingerprint,
+    held_folder,
+    read_folder,
+    write_plan,
+)
+from zerosum.simulations.queries.tables import DealtTable, deal_plan, dealt_of
+from zerosum.simulations.terminal.logs import logged
+
+log = logging.getLogger("zerosum.simulations")
+
+RUNS = Path("runs")
+
+ASSUMED_DROPOUT = 0.15
+"""Clients that sums withstand losing, at least: the default of ``secagg.dropout``."""
+
+Data: TypeAlias = str | Path | Mapping[str, Sequence[Any]] | Table
+
+
+class Federation:
+    """Clients that hold tables, one budget, and all that was asked of them.
+
+    Made by :meth:`simulate` or :meth:`resume`; a context manager, for the folder is locked.
+
+    Parameters
+    ----------
+    file : PlanFile
+        Data, domains, budget and queries.
+    dealt : DealtTable
+        Whose rows are whose.
+    folder : Path or None
+        Where all of it is kept; None keeps it in memory.
+
+    Raises
+    ------
+    QueryError
+        If the plan's parts do not go together, or cost more than its budget.
+    """
+
+    def __init__(self, file: PlanFile, dealt: DealtTable, folder: Path | None) -> None:
+        self._file, self.folder = file, folder
+        self._plan = plan = file.plan
+        self.terms = terms_of(file, dealt.clients)
+        self._secagg = secagg_of(plan)
+        _check_cohort(self.terms, self._secagg)
+        self._open = ExitStack()
+        if folder is not None:
+            self._open.enter_context(held_folder(folder))
+        try:
+            path = None if folder is None else folder / QUERY_LEDGER
+            self.ledger = QueryLedger(path, header_of(file, self.terms))
+            self.answers = StoredAnswers(folder)
+        except BaseException:
+            self._open.close()
+            raise
+        self._entropy = SeededEntropy(plan.seed)
+        self._coordinator = table_coordinator(
+            dealt,
+            self._entropy,
+            self._secagg,
+            run_id=_run_id(file),
+            dropout=plan.dropout,
+            seed=plan.seed,
+        )
+
+    @classmethod
+    def simulate(
+        cls,
+        data: Data,
+        *,
+        schema: Schema | Mapping[str, object] | str | Path,
+        clients: int | None = None,
+        budget: float,
+        delta: float = DEFAULT_DELTA,
+        rule: Rule = "sum",
+        unit: Literal["record", "client"] = "record",
+        adjacency: Literal["zero_out", "replace"] = "zero_out",
+        observer: Literal["sum", "release"] = "sum",
+        cap: int | None = None,
+        max_records: int = MAX_RECORDS,
+        records: int | None = None,
+        honest_fraction: float = 0.8,
+        by: str | None = None,
+        rename: Mapping[str, str] | None = None,
+        seed: int = 0,
+        protocol: Literal["ideal", "pairwise"] = "ideal",
+        server: Literal["malicious", "semi-honest"] = "malicious",
+        dropout: float = 0.0,
+        allow_large_delta: bool = False,
+        queries: Sequence[Draft] = (),
+        out: str | Path | None = None,
+    ) -> Self:
+        """Deal a table to simulated clients and open a budget for questions about it.
+
+        Parameters
+        ----------
+        data : path, mapping or Table
+            A CSV or Parquet file, or columns in memory.
+        schema : Schema, mapping or path
+            The declared domains, or the TOML file that has them under ``[schema]``.
+        clients : int, optional
+            Rows are dealt to so many clients, by the seed.
+        budget : float
+            Epsilon of all questions together.
+        delta : float
+            Of the budget.
+        rule : str
+            "sum", "renyi", or "plan" for ``queries`` alone.
+        unit, adjacency, observer : str
+            What is protected, how neighbours differ, and against whom.
+        cap : int, optional
+            Under unit "client": records of a client that count.
+        max_records, records : int
+            Public bounds, of one client and of all.
+        honest_fraction : float
+            Part of the clients whose noise makes the guarantee.
+        by : str, optional
+            In place of ``clients``: a column whose values are the clients.
+        rename : mapping, optional
+            What the file calls columns of the schema.
+        seed : int
+            Of rows, dropouts and noise.
+        protocol, server : str
+            "ideal" for a trusted sum, "pairwise" for masks; the server that these withstand.
+        dropout : float
+            Part of the clients that vanish in a sum.
+        allow_large_delta : bool
+            Take a delta that is not below one over the population.
+        queries : sequence of Draft
+            Under rule "plan": all that will be asked.
+        out : str or Path, optional
+            Folder of queries, new or empty. Default: a new one under ``runs/``.
+
+        Returns
+        -------
+        Federation
+            Its folder is locked until it is closed.
+
+        Raises
+        ------
+        QueryError, ConfigError
+            One line, before anything is asked.
+        """
+        plan = _validated(
+            {
+                "clients": clients,
+                "by": by,
+                "rename": dict(rename or {}),
+                "seed": seed,
+                "protocol": protocol,
+                "server": server,
+                "dropout": dropout,
+                "honest_fraction": honest_fraction,
+                "cap": cap,
+                "max_records": max_records,
+                "records": records,
+                "budget": {
+                    "epsilon": budget,
+                    "delta": delta,
+                    "rule": rule,
+                    "observer": observer,
+                    "unit": unit,
+                    "adjacency": adjacency,
+                    "allow_large_delta": allow_large_delta,
+                },
+            }
+        )
+        domains = _schema(schema)
+        file = PlanFile(plan=plan, domains=domains, queries=tuple(queries))
+        return cls.begin(file, data, out)
+
+    @classmethod
+    def begin(cls, file: PlanFile, data: Data | None = None, out: str | Path | None = None) -> Self:
+        """Begin what a plan describes, in a folder of its own.
+
+        Parameters
+        ----------
+        file : PlanFile
+            Settings, domains and queries.
+        data : path, mapping or Table, optional
+            In place of the plan's own.
+        out : str or Path, optional
+            New or empty. Default: a new one under ``runs/``.
+
+        Returns
+        -------
+        Federation
+            With its folder locked.
+
+        Raises
+        ------
+        QueryError, ConfigError
+            One line, before anything is asked.
+        """
+        given = file.plan.data if data is None else data
+        if given is None:
+            raise QueryError("data is missing: name a CSV or Parquet file, as data = table.csv")
+        if isinstance(given, str | Path):
+            path = Path(given)
+            known = {"data": str(path.resolve()), "fingerprint": fingerprint(path)}
+            file = file.model_copy(update={"plan": file.plan.model_copy(update=known)})
+            dealt = deal_plan(file.plan, file.domains)
+        else:
+            dealt = dealt_of(given, file.plan, file.domains)
+        terms = terms_of(file, dealt.clients)
+        _check_plan(file, terms)
+        folder = create_folder(Path(out) if out is not None else new_folder(), file)
+        return cls(file, dealt, folder)
+
+    @classmethod
+    def resume(cls, path: str | Path, data: Data | None = None) -> Self:
+        """Go on with a folder of queries: nothing that was paid for is paid for again.
+
+        Parameters
+        ----------
+        path : str or Path
+            The folder.
+        data : path, mapping or Table, optional
+            Where the same data are now; those of memory have to be given again.
+
+        Returns
+        -------
+        Federation
+            With its folder locked.
+
+        Raises
+        ------
+        QueryError, ConfigError
+            If the folder holds no queries, or the data are not those of before.
+        """
+        folder = Path(path)
+        file = read_folder(folder)
+        given = file.plan.data if data is None else data
+        if given is None:
+            raise QueryError(f"{folder}: its data were in memory: give them again")
+        if not isinstance(given, str | Path):
+            return cls(file, dealt_of(given, file.plan, file.domains), folder)
+        if fingerprint(Path(given)) != file.plan.fingerprint:
+            # Noise follows from the seed: a sum that is done again on other records would show
+            # what they differ by, without any noise.
+            raise QueryError(
+                f"data = {str(given)!r} is not what this folder began with: with the same noise "
+                "two answers would show what differs; restore it, or choose another --out"
+            )
+        plan = file.plan.model_copy(update={"data": str(Path(given).resolve())})
+        return cls(file, deal_plan(plan, file.domains), folder)
+
+    @property
+    def schema(self) -> Schema:
+        """The declared domains."""
+        return self._file.domains
+
+    @property
+    def queries(self) -> tuple[Draft, ...]:
+        """All that was asked, or will be."""
+        return self._file.queries
+
+    @property
+    def budget(self) -> Spent:
+        """What is spent of the budget, and what is left."""
+        budget = self.terms.budget
+        return spend(budget, self.ledger.receipts(budget.observer))
+
+    def cost(self, draft: Draft) -> Costed:
+        """Return what a question would cost, and ask nothing."""
+        return cost(draft.ask(self.schema), self.terms)
+
+    def ask(self, draft: Draft) -> Answer:
+        """Answer a question, or return the stored answer to the same one.
+
+        Parameters
+        ----------
+        draft : Draft
+            As :func:`~zerosum.analytics.count` and its like make it.
+
+        Returns
+        -------
+        Answer
+            With its standard error, intervals and epsilons.
+
+        Raises
+        ------
+        QueryError
+            If the question does not fit the schema or the budget.
+        BudgetExceeded
+            Before anything is sent, if too little is left.
+        QueryAbandoned
+            If too few clients were left in every attempt that the question has.
+        """
+        question = draft.ask(self.schema)
+        cost(question, self.terms)  # what cannot be asked is not noted
+        self._note(draft)
+        with ExitStack() as around:
+            around.enter_context(alone("query"))
+            if self.folder is not None:
+                around.enter_context(logged("zerosum.client", self.folder / CLIENT_LOG))
+                around.enter_context(logged("zerosum.server", self.folder / SERVER_LOG))
+            for left in reversed(range(draft.attempts)):
+                try:
+                    return ask(
+                        self._coordinator,
+                        question,
+                        self.ledger,
+                        self.answers,
+                        self.terms,
+                        reproducible=self._entropy.reproducible,
+                    )
+                except QueryAbandoned:
+                    if not left:
+                        raise
+        raise AssertionError("a draft has at least one attempt")
+
+    def run(self) -> list[Answer]:
+        """Answer every query of the plan, in order; those that are stored cost nothing."""
+        return [self.ask(self._unfinished(draft)) for draft in self.queries]
+
+    def report(self) -> Path:
+        """Draw ``report.html`` of the folder, and return its path.
+
+        Raises
+        ------
+        QueryError
+            If everything is kept in memory.
+        """
+        from zerosum.simulations.report.queries import write_query_report
+
+        if self.folder is None:
+            raise QueryError("this federation is in memory: give it out = a folder for a report")
+        return write_query_report(self.folder)
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self._open.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
