@@ -13,7 +13,7 @@ from pydantic import ConfigDict, ValidationError
 
 from zerosum.client.flower.app_request import TASK, AppQuestion, AppRequest, enveloped
 from zerosum.client.protocol import flower_messages
-from zerosum.client.request import Question, Request
+from zerosum.client.request import ModelQuestion, ModelRequest, model_payload
 from zerosum.client.spec import (
     ClientPolicy,
     DataSpec,
@@ -42,7 +42,7 @@ def question(**changes):
         "noise_draw": "per_client",
         "max_loss": 2.5,
     }
-    return Question(**(values | changes))
+    return ModelQuestion(**(values | changes))
 
 
 def app_request():
@@ -57,7 +57,7 @@ def app_request():
 
 
 def read_request(header):
-    return Request.from_bytes(header, b"")
+    return ModelRequest.from_bytes(header, b"")
 
 
 def read_app_request(header):
@@ -67,7 +67,10 @@ def read_app_request(header):
 
 
 READERS = {
-    "of a task": (lambda: Request(question(), np.zeros(0, np.float32)).header, read_request),
+    "of a task": (
+        lambda: ModelRequest(question(), model_payload(np.zeros(0, np.float32))).header,
+        read_request,
+    ),
     "of an app": (lambda: app_request().header, read_app_request),
 }
 
@@ -120,7 +123,7 @@ def test_no_text_but_the_readers_own_is_a_request(reader, twin):
 def test_the_control_has_one_digest_for_three_questions():
     """What pydantic writes by itself for NaN and for infinity is null."""
 
-    class Lax(Question):
+    class Lax(ModelQuestion):
         model_config = ConfigDict(allow_inf_nan=True, ser_json_inf_nan="null")
         max_loss: float
 
@@ -149,7 +152,7 @@ def spec_classes(kind=Spec):
 def test_no_key_of_any_section_takes_a_number_that_is_not_finite(value):
     found = {kind for kind in spec_classes() if kind.__module__.startswith("zerosum.")}
     found = {kind for kind in found if ".attacks." not in kind.__module__}  # controls among them
-    assert {Experiment, Question, AppQuestion, PrivacySpec} <= found
+    assert {Experiment, ModelQuestion, AppQuestion, PrivacySpec} <= found
     for kind in found:
         for name, field in kind.model_fields.items():
             key = field.alias or name
@@ -164,7 +167,7 @@ def test_no_key_of_any_section_takes_a_number_that_is_not_finite(value):
 def test_minus_zero_is_another_question_than_zero():
     header = question().canonical()
     other = header.replace(b'"momentum":0.0', b'"momentum":-0.0')
-    asked, twin = Request.from_bytes(header, b""), Request.from_bytes(other, b"")
+    asked, twin = ModelRequest.from_bytes(header, b""), ModelRequest.from_bytes(other, b"")
     assert asked.question == twin.question, "Python takes them for equal"
     assert asked.digest != twin.digest
 
@@ -178,7 +181,7 @@ def test_what_is_written_is_read(number, seed, task):
         header = question(max_loss=number, seed=seed, task=task).canonical()
     except UnicodeError:
         return  # half a letter, which no JSON has
-    read = Request.from_bytes(header, b"").question
+    read = ModelRequest.from_bytes(header, b"").question
     assert (read.max_loss, read.seed, read.task) == (number, seed, task)
     assert read.canonical() == header
     assert json.loads(header)["max_loss"] == number
@@ -187,14 +190,14 @@ def test_what_is_written_is_read(number, seed, task):
 def test_a_refusal_says_where_the_text_departs():
     header = question().canonical()
     with pytest.raises(ValueError, match=r"not canonical: from byte 27 on b' 1,"):
-        Question.from_canonical(header.replace(b'"round":1', b'"round": 1'))
+        ModelQuestion.from_canonical(header.replace(b'"round":1', b'"round": 1'))
 
 
 def test_what_becomes_of_running_statistics_is_part_of_what_masks_are_bound_to():
     """A node that was asked for statistics and one that was not mask with nobody."""
     model = np.zeros(4, dtype=np.float32)
     asked = [
-        Request(question(training=TrainSpec(lr=0.1, batchnorm=value)), model)
+        ModelRequest(question(training=TrainSpec(lr=0.1, batchnorm=value)), model_payload(model))
         for value in ("refuse", "average")
     ]
     assert asked[0].digest != asked[1].digest
@@ -204,7 +207,10 @@ def test_what_becomes_of_running_statistics_is_part_of_what_masks_are_bound_to()
 def test_a_request_in_the_usual_precision_has_the_bytes_of_before_there_was_another():
     """Nodes that know no such key answer it, and refuse what they would train otherwise."""
     usual, half = (
-        Request(question(training=TrainSpec(lr=0.1, precision=value)), np.zeros(4, np.float32))
+        ModelRequest(
+            question(training=TrainSpec(lr=0.1, precision=value)),
+            model_payload(np.zeros(4, np.float32)),
+        )
         for value in ("float32", "bf16")
     )
     before = "2d94b14e05ed6039e455ec114b0d5ab57cce909c04a3643033b27d930514be33"

@@ -7,7 +7,7 @@ from zerosum.client.protocol import admission
 from zerosum.client.protocol.decision_store import MemoryStore
 from zerosum.client.protocol.node_keys import Credentials
 from zerosum.client.protocol.noise_source import SystemEntropy
-from zerosum.client.request import Question, Request
+from zerosum.client.request import ModelQuestion, ModelRequest, model_payload
 from zerosum.client.spec import (
     DataSpec,
     EncodingSpec,
@@ -85,9 +85,9 @@ def session(server="malicious", bound=True, n=N, **changes):
 
 
 def asked(population, kind="train", steps=None, **privacy):
-    question = Question(
+    question = ModelQuestion(
         kind=kind, round=1, seed=0, population=population, task="digits", data=DataSpec(),
         model=ModelSpec(), training=TrainSpec(steps=steps), privacy=PrivacySpec(**privacy),
         encoding=EncodingSpec(range=0.5), noise_draw="per_client", max_loss=1.0,
     )  # fmt: skip
-    return Request(question, np.zeros(5, dtype=np.float32))
+    return ModelRequest(question, model_payload(np.zeros(5, dtype=np.float32)))

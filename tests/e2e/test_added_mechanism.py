@@ -24,7 +24,7 @@ from zerosum.client.protocol.flower_messages import STAGE_TYPES
 from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.renyi_filter import divergence_limit, fixed_order
-from zerosum.client.request import Question, Request
+from zerosum.client.request import ModelQuestion, ModelRequest, model_payload
 from zerosum.client.spec import (
     DataSpec,
     EncodingSpec,
@@ -68,8 +68,8 @@ def rho(z: float, times: float = 1) -> float:
     return times / (2 * z**2)
 
 
-def request(length: int = 5, **privacy) -> Request:
-    question = Question(
+def request(length: int = 5, **privacy) -> ModelRequest:
+    question = ModelQuestion(
         kind="train",
         round=1,
         seed=0,
@@ -83,7 +83,7 @@ def request(length: int = 5, **privacy) -> Request:
         noise_draw="per_client",
         max_loss=1.0,
     )
-    return Request(question, np.zeros(length, dtype=np.float32))
+    return ModelRequest(question, model_payload(np.zeros(length, dtype=np.float32)))
 
 
 def protection(cohort: int = COHORT, dimension: int = 5, **privacy) -> Protection:

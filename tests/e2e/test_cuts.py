@@ -20,7 +20,7 @@ from zerosum.client.flower.private_mod import private_mod
 from zerosum.client.protocol.admission import Declined
 from zerosum.client.protocol.client_vector import protection_for
 from zerosum.client.protocol.protection import Protection
-from zerosum.client.request import Request
+from zerosum.client.request import ModelRequest, model_payload
 from zerosum.secagg import Session
 from zerosum.server.flower.private_strategy import PrivateStrategy
 from zerosum.server.privacy.protections import question_of
@@ -248,7 +248,7 @@ def test_a_client_of_a_version_that_counts_otherwise_takes_no_part(run):
         {"task": "moving", "privacy": {"model": "none", "clip": "none"}, "encoding": {"range": 8.0}}
     )
     question = question_of(experiment, 1, CLIENTS, noise_draw="per_client")
-    request = Request(question, np.zeros(WEIGHTS, np.float32))
+    request = ModelRequest(question, model_payload(np.zeros(WEIGHTS, np.float32)))
     protection = Protection.build(
         question.privacy, question.encoding, cohort=4, dimension=WEIGHTS, rotation_seed=bytes(32)
     )

@@ -17,7 +17,7 @@ from zerosum.client.flower.client_app import DeployedEnvironment, build_app
 from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.file_store import FileStore
 from zerosum.client.protocol.noise_source import Entropy, SeededEntropy
-from zerosum.client.request import Question, Request
+from zerosum.client.request import ModelQuestion, ModelRequest, model_payload
 from zerosum.client.spec import (
     DataSpec,
     EncodingSpec,
@@ -55,7 +55,7 @@ class Constant(DeployedEnvironment):
 
 
 def request(number):
-    question = Question(
+    question = ModelQuestion(
         kind="train",
         round=number,
         seed=0,
@@ -69,7 +69,7 @@ def request(number):
         noise_draw="per_client",
         max_loss=1.0,
     )
-    return Request(question, np.full(DIMENSION, number, dtype=np.float32))
+    return ModelRequest(question, model_payload(np.full(DIMENSION, number, dtype=np.float32)))
 
 
 def record_of(message, stage):

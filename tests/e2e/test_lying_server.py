@@ -15,7 +15,7 @@ from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.admission import Declined
 from zerosum.client.protocol.file_store import FileStore
 from zerosum.client.protocol.noise_source import SeededEntropy
-from zerosum.client.request import Question, Request
+from zerosum.client.request import ModelQuestion, ModelRequest, model_payload
 from zerosum.client.spec import (
     DataSpec,
     EncodingSpec,
@@ -65,7 +65,9 @@ def request(**changes):
         "noise_draw": "per_client",
         "max_loss": 1.0,
     }
-    return Request(Question(**(values | changes)), np.zeros(LENGTH, dtype=np.float32))
+    return ModelRequest(
+        ModelQuestion(**(values | changes)), model_payload(np.zeros(LENGTH, dtype=np.float32))
+    )
 
 
 class Lab:

@@ -27,7 +27,7 @@ from zerosum.client.protocol.client_vector import Work
 from zerosum.client.protocol.decision_store import MemoryStore
 from zerosum.client.protocol.file_store import FileStore
 from zerosum.client.protocol.noise_source import SeededEntropy
-from zerosum.client.request import Request
+from zerosum.client.request import ModelRequest, model_payload
 from zerosum.client.training.compute import LocalComputation
 from zerosum.server.flower.private_strategy import PrivateStrategy
 from zerosum.server.privacy.protections import question_of
@@ -65,7 +65,7 @@ def ask(app, number=1, node_config=lambda index: {}, before=None, groups=(EVERYB
         entropy=SeededEntropy(0),
     )
     question = question_of(EXPERIMENT, number, CLIENTS, noise_draw="per_client")
-    request = Request(question, np.zeros(DIMENSION, np.float32))
+    request = ModelRequest(question, model_payload(np.zeros(DIMENSION, np.float32)))
     return coordinator.private_sum(request, groups, round=number)
 
 

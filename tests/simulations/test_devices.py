@@ -138,7 +138,7 @@ def outside(targets):
 
 def cohort(task, protocol, device, trainer="batched"):
     """Return the aggregate of one round over all clients of a toy task."""
-    from zerosum.client.request import Request
+    from zerosum.client.request import ModelRequest, model_payload
     from zerosum.client.training.initial_model import initial_vector
     from zerosum.server.privacy.protections import question_of
 
@@ -158,7 +158,9 @@ def cohort(task, protocol, device, trainer="batched"):
     environment = api.SimulatedEnvironment.of(task, entropy, experiment.secagg, 6)
     coordinator = environment.coordinator(experiment, 6, bytes(16), engine)
     question = question_of(experiment, 1, 6, noise_draw="per_client")
-    return coordinator.private_sum(Request(question, initial_vector(Toy(), 0)), [range(6)], round=2)
+    return coordinator.private_sum(
+        ModelRequest(question, model_payload(initial_vector(Toy(), 0))), [range(6)], round=2
+    )
 
 
 @pytest.mark.parametrize("protocol", ["ideal", "none"])

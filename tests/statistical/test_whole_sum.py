@@ -11,7 +11,7 @@ from zerosum.client.privacy.adaptive_bit import BIT_UNITS
 from zerosum.client.protocol.flower_messages import STAGE_TYPES
 from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.client.protocol.protection import Protection
-from zerosum.client.request import Question, Request
+from zerosum.client.request import ModelQuestion, ModelRequest, model_payload
 from zerosum.client.spec import (
     DataSpec,
     EncodingSpec,
@@ -63,7 +63,7 @@ def released(dropped: int, **privacy):
     asked = Coordinator(
         grid, Nodes(nodes(COHORT)), secagg, run_id=b"noise", entropy=SeededEntropy(3)
     )
-    question = Question(
+    question = ModelQuestion(
         kind="train",
         round=1,
         seed=0,
@@ -77,7 +77,7 @@ def released(dropped: int, **privacy):
         noise_draw="per_client",
         max_loss=1.0,
     )
-    request = Request(question, np.zeros(DIMENSION, dtype=np.float32))
+    request = ModelRequest(question, model_payload(np.zeros(DIMENSION, dtype=np.float32)))
     return asked.private_sum(request, (tuple(range(COHORT)),), round=1)
 
 

@@ -9,14 +9,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import ClassVar, Final, Literal, Self, TypeAlias
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from zerosum.client.queries.moves import moves
-from zerosum.client.queries.query import Block, Query, dimension
+from zerosum.client.queries.moves import Block, dimension, moves
+from zerosum.client.queries.query import Moments, Oracle, Query
 from zerosum.client.queries.schema import Schema
 from zerosum.client.spec import (
     DataSpec,
@@ -45,8 +44,8 @@ MAX_RECORDS: Final = 1 << 20
 coordinate."""
 
 
-PADDING: Final = "\0"
-"""Fills words up to their column's length; no alphabet holds it."""
+MOST_COORDINATES: Final = 1 << 28
+"""Longest vector of a request."""
 
 
 def moments_length(inputs: int) -> int:
@@ -118,12 +117,11 @@ class QueryQuestion(BaseQuestion):
     def _is_resolved(self) -> Self:
         """Refuse what two readers could complete differently, or protect otherwise than asked."""
         query, privacy = self.query, self.privacy
-        query.check(self.domains)
-        if query.kind in ("mean", "sum", "variance") and query.weight is None:
+        if isinstance(query, Moments) and query.weight is None:
             raise ValueError("a query on the wire has its weight: it is chosen before it is sent")
-        if query.kind == "oracle" and query.oracle == "auto":
+        if isinstance(query, Oracle) and query.oracle == "auto":
             raise ValueError("a query on the wire names its oracle: it is chosen before it is sent")
-        if (query.kind == "oracle") != privacy.noise_inside:
+        if isinstance(query, Oracle) != privacy.noise_inside:
             raise ValueError('an oracle is for privacy.model = "local", and other queries are not')
         return self
 
@@ -313,46 +311,6 @@ class ModelRequest(Request):
         return self.question.encoding
 
 
-def check_payload(question: QueryQuestion, payload: bytes) -> None:
-    """Refuse prefixes that a round of `words` cannot ask about, and any payload of other queries.
-
-    A prefix that stood twice would count one record twice, at the price of one; so would one that
-    begins another.
-
-    Parameters
-    ----------
-    question : QueryQuestion
-        Names the column, whose domain says which characters there are.
-    payload : bytes
-        UTF-8, prefixes joined by newlines.
-
-    Raises
-    ------
-    ValueError
-        If they are not strictly ascending, or not all of one even length below the column's, or
-        not of its alphabet, or more than the query's max_prefixes.
-    """
-    query = question.query
-    if not payload:
-        return
-    if query.kind != "words":
-        raise ValueError(f"a query of {query.kind} has no payload, and this has {len(payload)}")
-    column = question.domains.column(query.column)
-    if column.kind != "text":
-        raise ValueError(f"column {query.column!r} holds no text")
-    prefixes = bytes(payload).decode().split("\n")
-    if len(prefixes) > query.max_prefixes:
-        raise ValueError(f"{len(prefixes)} prefixes are more than max_prefixes")
-    if any(a >= b for a, b in pairwise(prefixes)):
-        raise ValueError("prefixes are strictly ascending, each once")
-    length = len(prefixes[0])
-    if length % 2 or not 0 < length < column.length or {*map(len, prefixes)} != {length}:
-        raise ValueError("prefixes are all of the round's length: even, and below the column's")
-    letters = {*column.alphabet, PADDING}
-    if any(not letters.issuperset(p) or PADDING in p.rstrip(PADDING) for p in prefixes):
-        raise ValueError("prefixes are of the column's alphabet, padded at their end alone")
-
-
 def about_model(request: Request) -> ModelRequest:
     """Return a request as one about a model, for what trains.
 
@@ -399,7 +357,10 @@ class QueryRequest(Request):
     payload_dtype: ClassVar[str] = "uint8"
 
     def __post_init__(self) -> None:
-        check_payload(self.question, self.payload)
+        # The limit on cells is the policy's, and the analyst's: here they only have to be known.
+        self.question.query.check(
+            self.question.domains, payload=self.payload, max_cells=MOST_COORDINATES
+        )
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
@@ -421,9 +382,7 @@ class QueryRequest(Request):
         heaviest = max(block.weight for block in self.blocks)
         return CountEncoding(
             min(records, question.max_records) * heaviest,
-            moves(
-                self.blocks, unit=privacy.unit, adjacency=privacy.adjacency, cap=privacy.cap
-            ),
+            moves(self.blocks, unit=privacy.unit, adjacency=privacy.adjacency, cap=privacy.cap),
         )
 
 

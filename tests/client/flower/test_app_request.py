@@ -18,7 +18,7 @@ from zerosum.client.flower.app_request import (
 from zerosum.client.flower.arrays import ArrayLayout, UnusableArraysError
 from zerosum.client.flower.request_digest import rebuilt, records_digest
 from zerosum.client.protocol import flower_messages
-from zerosum.client.request import Question
+from zerosum.client.request import ModelQuestion
 from zerosum.client.spec import (
     DataSpec,
     EncodingSpec,
@@ -50,7 +50,7 @@ def records(**changed):
 
 
 def asked(content, kind="train", message_type="train", run_config=None, **training):
-    question = Question(
+    question = ModelQuestion(
         kind=kind,
         round=1,
         seed=0,

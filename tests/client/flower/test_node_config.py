@@ -10,7 +10,7 @@ from zerosum.client.flower import client_app
 from zerosum.client.flower.client_app import DeployedEnvironment
 from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.admission import Declined
-from zerosum.client.request import Question, Request
+from zerosum.client.request import ModelQuestion, ModelRequest, about_model, model_payload
 from zerosum.client.spec import DataSpec, EncodingSpec, ModelSpec, PrivacySpec, TrainSpec
 from zerosum.client.training import precision
 
@@ -20,13 +20,13 @@ def context(**config):
 
 
 def sent(kind="train", training=TrainSpec(), **data):  # noqa: B008
-    question = Question(
+    question = ModelQuestion(
         kind=kind, round=1, seed=0, population=3, task="digits", data=DataSpec(**data),
         model=ModelSpec(), training=training, privacy=PrivacySpec(model="none"),
         encoding=EncodingSpec(), noise_draw="per_client", max_loss=1.0,
     )  # fmt: skip
-    request = Request(question, np.zeros(4, dtype=np.float32))
-    model = flower_messages.model_record(request.model_bytes, 4)
+    request = ModelRequest(question, model_payload(np.zeros(4, dtype=np.float32)))
+    model = flower_messages.payload_record(request.payload)
     return request, flower_messages.pack({"request": request.header}, model)
 
 
@@ -39,7 +39,7 @@ def data_of(monkeypatch, config, **data):
     node = DeployedEnvironment(here)
     read = node.request(content)
     assert read.digest == request.digest, "masks are bound to what was asked"
-    node.task(read, here)
+    node.task(about_model(read), here)
     return given[0]
 
 
@@ -83,7 +83,8 @@ def test_a_precision_that_the_node_lacks_is_declined(monkeypatch, native, config
     node.request(sent(training=asked, kind="evaluate")[1])  # which is float32 everywhere
     node.request(sent()[1])
     monkeypatch.setattr(precision, "has_native_bf16", lambda: True)
-    assert DeployedEnvironment(context()).request(content).question.training == asked
+    read = about_model(DeployedEnvironment(context()).request(content))
+    assert read.question.training == asked
 
 
 def test_a_key_of_the_node_config_that_nothing_reads_is_named(caplog):

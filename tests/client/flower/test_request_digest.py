@@ -41,7 +41,7 @@ from zerosum.client.flower.private_mod import AppEnvironment, PrivateClientApp
 from zerosum.client.flower.request_digest import records_digest, shown
 from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.admission import Declined
-from zerosum.client.request import Question
+from zerosum.client.request import ModelQuestion
 from zerosum.client.spec import DataSpec, EncodingSpec, ModelSpec, PrivacySpec, TrainSpec
 
 CONFIG: UserConfig = {"lr": 0.5, "epochs": 2, "warm": True, "name": "x"}
@@ -85,7 +85,7 @@ def base():
 
 
 def asked(records, message_type="evaluate", run_config=None):
-    question = Question(
+    question = ModelQuestion(
         kind="evaluate", round=1, seed=0, population=3, task="flower-app", data=DataSpec(),
         model=ModelSpec(), training=TrainSpec(), privacy=PrivacySpec(model="none", clip=None),
         encoding=EncodingSpec(range=1.0), noise_draw="per_client", max_loss=1.0,

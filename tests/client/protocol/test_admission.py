@@ -11,7 +11,7 @@ from zerosum.client.protocol.admission import Declined
 from zerosum.client.protocol.decision_store import MemoryStore
 from zerosum.client.protocol.file_store import FileStore
 from zerosum.client.protocol.protection import Protection
-from zerosum.client.request import Request
+from zerosum.client.request import ModelRequest
 from zerosum.client.spec import (
     SecAggSpec,
 )
@@ -125,7 +125,9 @@ def test_a_population_that_would_fill_a_nodes_memory_is_declined_at_once(populat
     )
     policy = {"corruption": 0.1, "servers": ["semi-honest"]}
     request = asked(60, model="none")
-    request = Request(request.question.model_copy(update={"population": population}), request.model)
+    request = ModelRequest(
+        request.question.model_copy(update={"population": population}), request.payload
+    )
     with pytest.raises(Declined, match="at most 16777215 are reckoned with"):
         guarantee(proposed, policy, request, None)
     guarantee(proposed, policy | {"corruption": 0.0}, request, None)  # nobody to reckon with

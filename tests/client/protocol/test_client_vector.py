@@ -6,7 +6,7 @@ from proposed_sessions import N, asked, session
 from zerosum.client.protocol import client_vector
 from zerosum.client.protocol.admission import Declined
 from zerosum.client.protocol.protection import Protection
-from zerosum.client.request import Request
+from zerosum.client.request import ModelRequest
 from zerosum.secagg.randomness import derive_seed
 
 
@@ -23,4 +23,4 @@ def test_a_request_that_leaves_the_noise_to_others_than_its_session_says_is_decl
     assert client_vector.protection_for(request, masked).private
     question = request.question.model_copy(update={"noise_draw": "summed"})
     with pytest.raises(Declined, match="noise_draw = 'summed' is not the session's 'per_client'"):
-        client_vector.protection_for(Request(question, request.model), masked)
+        client_vector.protection_for(ModelRequest(question, request.payload), masked)

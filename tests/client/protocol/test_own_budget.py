@@ -7,7 +7,7 @@ import pytest
 
 from zerosum.client.protocol import own_budget
 from zerosum.client.protocol.protection import Protection
-from zerosum.client.request import Question, Request
+from zerosum.client.request import ModelQuestion, ModelRequest, model_payload
 from zerosum.client.spec import (
     DataSpec,
     EncodingSpec,
@@ -25,7 +25,7 @@ def protection(cohort, fraction, **privacy):
 
 
 def request(**privacy):
-    question = Question(
+    question = ModelQuestion(
         kind="train",
         round=1,
         seed=0,
@@ -39,7 +39,7 @@ def request(**privacy):
         noise_draw="per_client",
         max_loss=1.0,
     )
-    return Request(question, np.zeros(5, dtype=np.float32))
+    return ModelRequest(question, model_payload(np.zeros(5, dtype=np.float32)))
 
 
 @pytest.mark.parametrize(

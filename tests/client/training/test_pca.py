@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import Dataset
 
 from zerosum.client.protocol.noise_source import SeededEntropy
-from zerosum.client.request import Request, moments_length
+from zerosum.client.request import ModelRequest, model_payload, moments_length
 from zerosum.client.task import ClientInfo, resolve_task
 from zerosum.client.training.compute import LocalComputation
 from zerosum.client.training.initial_model import initial_vector
@@ -120,7 +120,7 @@ def answer(data: object) -> np.ndarray:
     task = resolve_task(whole.task, whole.data, whole.model, whole.seed)
     task.data = lambda client: data  # type: ignore[assignment, method-assign, return-value]
     question = question_of(whole, 0, 4, "components", noise_draw="summed")
-    request = Request(question, np.zeros(64 * 3 + 75, dtype=np.float32))
+    request = ModelRequest(question, model_payload(np.zeros(64 * 3 + 75, dtype=np.float32)))
     return LocalComputation(task).update(request, ClientInfo(0, 4), SeededEntropy(0))
 
 
@@ -169,9 +169,9 @@ def test_a_client_reads_no_question_whose_noise_is_another_kind_s(
 ) -> None:
     asked = question_of(experiment(), 0, 4, "components", noise_draw="per_client")
     model = np.zeros(64 * 3 + 75, dtype=np.float32)
-    honest = Request(asked, model)
-    assert Request.from_bytes(honest.header, honest.model_bytes).question == asked
+    honest = ModelRequest(asked, model_payload(model))
+    assert ModelRequest.from_bytes(honest.header, honest.payload).question == asked
     changed = asked.privacy.model_copy(update=privacy)
     forged = asked.model_copy(update={"kind": kind, "privacy": changed})
     with pytest.raises(ValueError, match="unreadable request"):
-        Request.from_bytes(forged.canonical(), honest.model_bytes)
+        ModelRequest.from_bytes(forged.canonical(), honest.payload)

@@ -11,7 +11,7 @@ from narrowed import UNUSED
 from zerosum.client.flower.client_app import build_app
 from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.noise_source import SeededEntropy
-from zerosum.client.request import Question, Request
+from zerosum.client.request import ModelQuestion, ModelRequest, model_payload
 from zerosum.client.spec import (
     DataSpec,
     EncodingSpec,
@@ -50,8 +50,8 @@ class FixedAnswers(SimulatedEnvironment):
 
 
 def request(**privacy):
-    return Request(
-        Question(
+    return ModelRequest(
+        ModelQuestion(
             kind="train",
             round=1,
             seed=0,
@@ -65,7 +65,7 @@ def request(**privacy):
             noise_draw="per_client",
             max_loss=1.0,
         ),
-        np.zeros(DIMENSION, dtype=np.float32),
+        model_payload(np.zeros(DIMENSION, dtype=np.float32)),
     )
 
 
@@ -343,7 +343,9 @@ def test_the_noise_of_a_release_is_as_claimed_whichever_group_failed(model, draw
     errors = []
     for number in range(rounds):
         model_of_round = np.zeros(length, dtype=np.float32)
-        fresh = Request(question.model_copy(update={"round": number}), model_of_round)
+        fresh = ModelRequest(
+            question.model_copy(update={"round": number}), model_payload(model_of_round)
+        )
         aggregate = book.private_sum(fresh, GROUPS, round=number)
         assert set(aggregate.survivors) == set(survivors)
         assert len(aggregate.failures) == (len(lost) == 2)
@@ -459,7 +461,7 @@ NOISES = {
 def odd_request(**privacy):
     asked = request(**SIZES, **privacy)
     question = asked.question.model_copy(update={"encoding": EncodingSpec(bits=20)})
-    return Request(question, asked.model)
+    return ModelRequest(question, asked.payload)
 
 
 @pytest.mark.parametrize("odd", ODD)
@@ -502,7 +504,7 @@ def test_the_bit_counts_the_small_norms():
     # Norms are (u + 1) sqrt(50) / 100: four of nine are at most 0.3.
     privacy = PrivacySpec(model="none", clipping="adaptive", clip=0.3)
     question = question.model_copy(update={"privacy": privacy})
-    open_sum = asked.private_sum(Request(question, request().model), EVERYBODY, round=1)
+    open_sum = asked.private_sum(ModelRequest(question, request().payload), EVERYBODY, round=1)
     assert open_sum.bit == 4 * 0.5 - 5 * 0.5
     assert open_sum.total.shape == (DIMENSION,)
     flat = asked.private_sum(request(**OPEN), EVERYBODY, round=2)

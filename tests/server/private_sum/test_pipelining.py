@@ -8,7 +8,7 @@ from narrowed import UNUSED
 
 from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.noise_source import SeededEntropy
-from zerosum.client.request import Question, Request
+from zerosum.client.request import ModelQuestion, ModelRequest, model_payload
 from zerosum.client.spec import (
     DataSpec,
     EncodingSpec,
@@ -30,12 +30,12 @@ EVERYBODY = tuple(range(CLIENTS))
 
 
 def request(number):
-    question = Question(
+    question = ModelQuestion(
         kind="train", round=number, seed=0, population=CLIENTS, task="digits", data=DataSpec(),
         model=ModelSpec(), training=TrainSpec(), privacy=PrivacySpec(model="none", clip=None),
         encoding=EncodingSpec(bits=20, range=1.0), noise_draw="per_client", max_loss=1.0,
     )  # fmt: skip
-    return Request(question, np.zeros(3, dtype=np.float32))
+    return ModelRequest(question, model_payload(np.zeros(3, dtype=np.float32)))
 
 
 def plan(number, clients=EVERYBODY, attempt=0):

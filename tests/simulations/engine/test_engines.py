@@ -101,7 +101,7 @@ def works(private=True):
     environment = api.SimulatedEnvironment.of(Toy(), SeededEntropy(0), experiment.secagg, 6)
     engine = Capturing(Contributor(Toy(), SeededEntropy(0)))
     coordinator = environment.coordinator(experiment, 6, bytes(16), engine)
-    from zerosum.client.request import Request
+    from zerosum.client.request import ModelRequest, model_payload
     from zerosum.client.training.initial_model import initial_vector
     from zerosum.server.privacy.protections import question_of
 
@@ -111,7 +111,9 @@ def works(private=True):
             update={"privacy": experiment.privacy.model_copy(update={"noise_draw": draw})}
         )
     question = question_of(experiment, 1, 6, noise_draw=draw)
-    coordinator.private_sum(Request(question, initial_vector(Toy(), 0)), [range(6)], round=2)
+    coordinator.private_sum(
+        ModelRequest(question, model_payload(initial_vector(Toy(), 0))), [range(6)], round=2
+    )
     return captured[0]
 
 

@@ -45,7 +45,7 @@ from zerosum.client.protocol.node_keys import (
 )
 from zerosum.client.protocol.noise_source import Entropy, SeededEntropy, SystemEntropy
 from zerosum.client.protocol.open_sessions import find_party, forget_party, keep_party
-from zerosum.client.request import ModelRequest, Request
+from zerosum.client.request import ModelRequest, QueryRequest, Request, about_model
 from zerosum.client.session_limits import TooManyOpeningsError
 from zerosum.client.spec import ClientPolicy, DataSpec, ModelSpec
 from zerosum.client.task import ClientInfo, Task, TaskError, resolve_task
@@ -347,7 +347,9 @@ class DeployedEnvironment:
     def request(self, content: RecordDict) -> Request:
         """Read the request; decline what this node cannot compute, or the server chose for it."""
         request = _request(content)
-        data, config = request.question.data, self._config
+        if isinstance(request, QueryRequest):
+            return request
+        data, config = about_model(request).question.data, self._config
         _check_precision(request, str(config.get("device", "cpu")))
         if data.name is not None:
             raise Declined(f"data.name = {data.name!r}: a node fetches nothing from a hub")
@@ -401,7 +403,7 @@ def _request(content: RecordDict) -> Request:
 
 def _check_precision(request: Request, device: str) -> None:
     """Decline before any record is read: in another precision this node would train otherwise."""
-    question = request.question
+    question = about_model(request).question
     if question.kind != "train" or question.training.precision == "float32":
         return
     from zerosum.client.training.precision import missing_bf16, refuse_bf16

@@ -137,14 +137,34 @@ class DiscreteLaplace:
         """Return ln of a bound on P(noise of so many contributions > margin), in one coordinate.
 
         Not by Skellam's bound: Laplace tails are heavier than those of its variance.
-
-        Chernoff's bound: exp(-theta margin) (E e^(theta X))^shares with theta = x / scale and
-        E e^(theta X) = sinh^2(1/(2 scale)) / (sinh^2(1/(2 scale)) - sinh^2(theta/2)).
         """
-        half = math.sinh(0.5 / self.scale) ** 2
+        return laplace_log_tail(self.scale, shares, margin)
 
-        def bound(x: float) -> float:
-            moved = math.sinh(0.5 * x / self.scale) ** 2
-            return -x * margin / self.scale - shares * math.log1p(-moved / half)
 
-        return min(0.0, *(bound(i / 200) for i in range(1, 200)))
+def laplace_log_tail(scale: float, count: float, margin: float) -> float:
+    """Bound the tail of a sum of discrete Laplace noise, by Chernoff.
+
+    exp(-theta margin) (E e^(theta X))^count with theta = x / scale and
+    E e^(theta X) = sinh^2(1/(2 scale)) / (sinh^2(1/(2 scale)) - sinh^2(theta/2)).
+
+    Parameters
+    ----------
+    scale : float
+        In integer units.
+    count : float
+        How many are added; any real above 0, since every real power of the law is one.
+    margin : float
+        Integer units, above 0.
+
+    Returns
+    -------
+    float
+        ln of a bound on P(sum > margin); at most 0.
+    """
+    half = math.sinh(0.5 / scale) ** 2
+
+    def bound(x: float) -> float:
+        moved = math.sinh(0.5 * x / scale) ** 2
+        return -x * margin / scale - count * math.log1p(-moved / half)
+
+    return min(0.0, *(bound(i / 200) for i in range(1, 200)))

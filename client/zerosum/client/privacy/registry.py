@@ -12,8 +12,10 @@ from fractions import Fraction
 from typing import Final
 
 from zerosum.client.privacy.binned_gaussian import BinnedGaussian
+from zerosum.client.privacy.block_noise import BlockNoise
 from zerosum.client.privacy.central_gaussian import CentralGaussian
 from zerosum.client.privacy.discrete_gaussian import DistributedDiscreteGaussian
+from zerosum.client.privacy.geometric import CentralGeometric, DistributedGeometric
 from zerosum.client.privacy.laplace import DiscreteLaplace
 from zerosum.client.privacy.mechanism import (
     AddedBy,
@@ -24,6 +26,7 @@ from zerosum.client.privacy.mechanism import (
 )
 from zerosum.client.privacy.privunit import PrivUnit
 from zerosum.client.privacy.skellam import DistributedSkellam
+from zerosum.client.privacy.skellam_counts import SkellamCounts
 from zerosum.secagg.vectors.encoding import Encoding, Rule
 
 BUILT_IN: Final[tuple[tuple[str, type[Mechanism]], ...]] = (
@@ -35,6 +38,14 @@ BUILT_IN: Final[tuple[tuple[str, type[Mechanism]], ...]] = (
     ("privunit", PrivUnit),
 )
 """In this order: the first of each model is what `auto` means there."""
+
+COUNTING: Final[tuple[tuple[str, type[BlockNoise]], ...]] = (
+    ("geometric", DistributedGeometric),
+    ("geometric", CentralGeometric),
+    ("skellam", SkellamCounts),
+)
+"""Mechanisms of counts: laws that a query names. They are for integer blocks, never a value of
+``privacy.mechanism``, which is for real vectors."""
 
 _MODELS: Final[dict[AddedBy, str]] = {
     "share": "distributed",
@@ -147,7 +158,7 @@ def meanings() -> str:
 
 
 def guaranteed_shares(honest_fraction: float | Fraction, cohort: int) -> Fraction:
-    """Return f n exactly, with a float f read as the decimal number that was written.
+    """Return f n exactly, with f read as the decimal number that was written.
 
     0.56 as a float is a little more than 0.56: of 100 clients it would need 57.
 
@@ -163,8 +174,9 @@ def guaranteed_shares(honest_fraction: float | Fraction, cohort: int) -> Fractio
     Fraction
         Exact.
     """
-    exact = isinstance(honest_fraction, Fraction)
-    return (honest_fraction if exact else Fraction(repr(honest_fraction))) * cohort
+    if isinstance(honest_fraction, Fraction):
+        return honest_fraction * cohort
+    return Fraction(repr(honest_fraction)) * cohort
 
 
 def rounding_rule(privacy: NoiseSettings, *, records: bool) -> Rule:

@@ -12,16 +12,14 @@ from zerosum.client import renyi_filter
 from zerosum.client.protocol.decision_store import DecisionStore
 from zerosum.client.protocol.node_keys import Credentials
 from zerosum.client.protocol.protection import Protection
+from zerosum.client.protocol.query_admission import check_query
+from zerosum.client.protocol.refusal import Declined as Declined
 from zerosum.client.protocol.survivors import guarantee_holds
-from zerosum.client.request import Request
+from zerosum.client.request import ModelQuestion, QueryRequest, Request, about_model
 from zerosum.client.spec import ClientPolicy
 from zerosum.client.task import builtin_tasks
 from zerosum.secagg import LocalProtocolError, Roster, Session
 from zerosum.secagg.graph.failure_bounds import colluders_in
-
-
-class Declined(Exception):
-    """Refusal to take part; its message is for the client's own log."""
 
 
 def roster_for(session: Session, credentials: Credentials | None) -> Roster | None:
@@ -219,7 +217,11 @@ def check_request(request: Request, policy: ClientPolicy) -> None:
     Declined
         At the first thing that is not allowed, which the message names.
     """
-    question, privacy = request.question, request.question.privacy
+    if isinstance(request, QueryRequest):
+        check_query(request, policy)
+        return
+    question = about_model(request).question
+    privacy = question.privacy
     if privacy.model not in policy.models:
         raise Declined(
             f"privacy model {privacy.model!r} is not among this client's {policy.models}"
@@ -236,7 +238,7 @@ def check_request(request: Request, policy: ClientPolicy) -> None:
             f"{policy.min_noise_multiplier}"
         )
     if privacy.noise_inside and policy.min_noise_multiplier > 0:
-        _check_noise_inside(request, policy)
+        _check_noise_inside(question, policy)
     if policy.max_clip is not None and (privacy.clip is None or privacy.clip > policy.max_clip):
         raise Declined(f"clip {privacy.clip} exceeds the policy's {policy.max_clip}")
     tasks = builtin_tasks() if policy.tasks == "built-in" else policy.tasks
@@ -244,12 +246,12 @@ def check_request(request: Request, policy: ClientPolicy) -> None:
         raise Declined(f"task {question.task!r} is not among this client's {tasks}")
 
 
-def _check_noise_inside(request: Request, policy: ClientPolicy) -> None:
+def _check_noise_inside(question: ModelQuestion, policy: ClientPolicy) -> None:
     """Decline local training whose steps cost more than one vector at the policy's noise."""
     from zerosum.client.privacy import renyi_curves
     from zerosum.client.protocol import own_budget
 
-    privacy, steps = request.question.privacy, request.question.training.steps or 1
+    privacy, steps = question.privacy, question.training.steps or 1
     spent = own_budget.local_training(privacy.noise_multiplier or 0.0, privacy.example_rate, steps)
     least = policy.min_noise_multiplier
     allowed = own_budget.epsilon(renyi_curves.gaussian(least), policy.budget_delta)

@@ -180,7 +180,6 @@ def compute_here(environment: Environment, work: Work, client: ClientInfo) -> Fu
     Future
         Computes on collection.
     """
-
     request = about_model(work.request)
 
     def answer() -> np.ndarray:

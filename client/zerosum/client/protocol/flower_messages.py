@@ -44,7 +44,7 @@ def pack(fields: dict[str, Value], model: ArrayRecord | None = None) -> RecordDi
     fields : dict
         By name.
     model : flwr.app.ArrayRecord, optional
-        As :func:`model_record` makes it.
+        As :func:`payload_record` makes it.
 
     Returns
     -------

@@ -27,7 +27,7 @@ from zerosum.client.privacy.registry import guaranteed_shares
 from zerosum.client.privacy.samplers import TAU
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.renyi_filter import ORDERS
-from zerosum.client.request import Request
+from zerosum.client.request import QueryRequest, Request, about_model
 
 log = logging.getLogger("zerosum.client")
 
@@ -50,7 +50,9 @@ def cost(request: Request, protection: Protection, colluders: int) -> Divergence
         float64, shape (511,), at :data:`~zerosum.client.renyi_filter.ORDERS`. None without noise,
         or with noise of a trusted server.
     """
-    question = request.question
+    if isinstance(request, QueryRequest):
+        return None
+    question = about_model(request).question
     if question.privacy.noise_inside:
         z, steps = question.privacy.noise_multiplier or 0.0, question.training.steps or 1
         drawn = protection.length * steps

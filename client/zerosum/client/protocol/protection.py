@@ -205,9 +205,8 @@ class Protection:
         cls, privacy: QueryPrivacy, encoding: CountEncoding, cohort: int, dimension: int
     ) -> "Protection":
         """Build the protection of a query's cells: integers of bounded size, and their noise."""
-        if privacy.noise_inside:
-            mechanism = None
-        else:
+        mechanism: Mechanism | None = None
+        if not privacy.noise_inside:
             mechanism = counting_mechanism(
                 privacy.law, privacy.scale, cohort, privacy.honest_fraction, encoding.moves
             )
@@ -700,4 +699,5 @@ def _no_tail(margin: float) -> float:
 def _described(mechanism: Mechanism) -> dict[str, object]:
     """Return a mechanism's class and fields: sessions are bound to them."""
     fields: dict[str, object] = asdict(mechanism)  # type: ignore[call-overload]
+    fields = {key: str(v) if isinstance(v, Fraction) else v for key, v in fields.items()}
     return {"name": type(mechanism).__name__} | fields

@@ -41,7 +41,9 @@ def min_survivors(honest_fraction: float | Fraction, cohort: int, colluders: int
     return max(1, needed)
 
 
-def guarantee_holds(honest_fraction: float | Fraction, cohort: int, needed: int, colluders: int = 0) -> bool:
+def guarantee_holds(
+    honest_fraction: float | Fraction, cohort: int, needed: int, colluders: int = 0
+) -> bool:
     """Check that ``needed`` survivors, less colluders, carry the guaranteed f n shares.
 
     Parameters

@@ -9,6 +9,7 @@ from zerosum.client.privacy import registry
 from zerosum.client.renyi_filter import fixed_order
 from zerosum.client.session_limits import Openings
 from zerosum.client.spec.privacy import MechanismName, PrivacyModel
+from zerosum.client.spec.query_policy import QueryPolicy
 from zerosum.client.spec.secagg import DEFAULT_OPENINGS
 from zerosum.client.spec.section import (
     Fraction,
@@ -80,6 +81,8 @@ makes it."""
     run_timeout: PositiveFloat = 2_592_000.0
     """Seconds without a new session after which a run is over here: its records are deleted, and \
 none of its sessions begins or goes on again."""
+    queries: QueryPolicy | None = None
+    """`[queries]`: which queries of its table this client answers; absent: none."""
     session_timeout: PositiveFloat = 86_400.0
     """Seconds after which the secrets of a session that nobody ended are forgotten."""
 

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from zerosum.client.privacy.counts import guaranteed_fraction
 from zerosum.client.privacy.registry import guaranteed_shares
 from zerosum.client.spec.section import PositiveInt, Spec
 
@@ -83,18 +84,16 @@ guaranteed noise. `randomized-response`: epsilon of one report."""
     def honest_part(self, cohort: int) -> Fraction:
         """Return the fraction f of a cohort whose shares are guaranteed, exactly.
 
-        Geometric noise of fewer than one whole law has no receipt, and a fellow client knows its
-        own share: so that f is at most 1 - 1/n there.
-
         Parameters
         ----------
         cohort : int
-            n.
+            n. Of geometric noise f is at most 1 - 1/n, so that fellow clients face all of it.
 
         Returns
         -------
         Fraction
             In (0, 1].
         """
-        written = guaranteed_shares(self.honest_fraction, 1)
-        return min(written, Fraction(cohort - 1, cohort)) if self.law == "geometric" else written
+        if self.noise_inside:
+            return guaranteed_shares(self.honest_fraction, 1)
+        return guaranteed_fraction(self.law, self.honest_fraction, cohort)

@@ -153,7 +153,9 @@ class LocalComputation:
             return None
         return trainer if isinstance(trainer, BatchedTrainer) else None
 
-    def _by_example(self, request: ModelRequest, client: ClientInfo, entropy: Entropy) -> np.ndarray:
+    def _by_example(
+        self, request: ModelRequest, client: ClientInfo, entropy: Entropy
+    ) -> np.ndarray:
         """Return a sum of clipped gradients, or the change that DP-SGD made."""
         question = request.question
         trainer = self._example_trainer(question)

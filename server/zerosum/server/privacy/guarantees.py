@@ -150,7 +150,7 @@ class Guarantee:
             mechanism=None if inside else protection.mechanism,
             model="local" if inside else model,
             cohort=protection.cohort,
-            fraction=protection.honest_fraction,
+            fraction=float(protection.honest_fraction),
             length=protection.length,
             topped_up=protection.topped_up,
             groups=groups,

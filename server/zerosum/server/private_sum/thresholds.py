@@ -77,7 +77,9 @@ class Thresholds:
         if graph.server is ServerMode.SEMI_HONEST and not graph.complete:
             needed = max(needed, cohort - graph.dropped)
         if privacy.private:
-            needed = max(needed, min_survivors(privacy.honest_part(cohort), cohort, graph.colluders))
+            needed = max(
+                needed, min_survivors(privacy.honest_part(cohort), cohort, graph.colluders)
+            )
         if needed > cohort:
             raise CohortTooSmallError(
                 f"{needed} survivors are needed of a cohort of {cohort} (threshold {threshold})"

@@ -14,7 +14,7 @@ from torch import nn
 
 from zerosum.client.protocol.client_vector import Future, OnCollection, Work
 from zerosum.client.protocol.protection import Protection
-from zerosum.client.request import Request
+from zerosum.client.request import ModelRequest, about_model
 from zerosum.client.spec import ModelSpec, TrainSpec
 from zerosum.client.task import ClientInfo, Task
 from zerosum.client.training.fast import choose_trainer
@@ -167,24 +167,24 @@ class MaliciousClients(SimulatedEnvironment):
     view: PoisonView
     seed: int
     failure: Exception | None = None
-    _asked: Request | None = None
+    _asked: ModelRequest | None = None
     _sent: np.ndarray
 
-    def request(self, content: RecordDict) -> Request:
+    def request(self, content: RecordDict) -> ModelRequest:
         """Read the request, as every client does, and craft the answers to a new one."""
-        request = super().request(content)
+        request = about_model(super().request(content))
         # The environment keeps a round's request, so identity tells a new round.
         if self._asked is not request:
             self._asked = request
             self._sent = self._crafted(request)
         return request
 
-    def update(self, request: Request, task: Task, client: ClientInfo) -> np.ndarray:
+    def update(self, request: ModelRequest, task: Task, client: ClientInfo) -> np.ndarray:
         """Return a client's update, before its own clip: crafted for a malicious one.
 
         Parameters
         ----------
-        request : Request
+        request : ModelRequest
         task : Task
         client : ClientInfo
 
@@ -206,7 +206,7 @@ class MaliciousClients(SimulatedEnvironment):
         sent, malicious = self._sent[index], len(self._sent)
         return OnCollection(lambda: unclipped(sent, work.protection, malicious))
 
-    def _crafted(self, request: Request) -> np.ndarray:
+    def _crafted(self, request: ModelRequest) -> np.ndarray:
         """Run the attack on a view of what these clients know, and no more."""
         malicious = self.view.threat.colluders
         self.view = replace(
@@ -229,13 +229,13 @@ class MaliciousClients(SimulatedEnvironment):
         self.view = replace(self.view, sent=np.concatenate([self.view.sent, sent[None]]))
         return sent
 
-    def _honest(self, request: Request, index: int) -> np.ndarray:
+    def _honest(self, request: ModelRequest, index: int) -> np.ndarray:
         question = request.question
         client = ClientInfo(index, question.population, seed=question.seed)
         return super().update(request, self._task, client).astype(np.float64)
 
 
-def within_range(update: np.ndarray, request: Request) -> np.ndarray:
+def within_range(update: np.ndarray, request: ModelRequest) -> np.ndarray:
     """Clip an update to the encoding's range, where no clip bounds it.
 
     The encoding would produce the same integers, and would count and report the values that it
@@ -245,7 +245,7 @@ def within_range(update: np.ndarray, request: Request) -> np.ndarray:
     ----------
     update : ndarray of float32
         Shape (d,).
-    request : Request
+    request : ModelRequest
 
     Returns
     -------
