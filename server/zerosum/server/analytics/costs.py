@@ -154,13 +154,16 @@ def cost(ask: Ask, terms: QueryTerms) -> Costed:
     one = moves(blocks, unit=budget.unit, adjacency=budget.adjacency, cap=terms.cap)
     # All rounds of `words` are calibrated as one: their receipts are fixed beforehand, and only
     # what they ask adapts. Geometric noise comes out as epsilon / T a round.
-    noise = calibrate(
-        one * sums,
-        epsilon=ask.epsilon,
-        delta=budget.delta,
-        mechanism=ask.mechanism,
-        pure_only=budget.rule == "sum",
-    )
+    try:
+        noise = calibrate(
+            one * sums,
+            epsilon=ask.epsilon,
+            delta=budget.delta,
+            mechanism=ask.mechanism,
+            pure_only=budget.rule == "sum",
+        )
+    except ValueError as error:
+        raise QueryError(f"{query.kind}: {error}") from None
     privacy = QueryPrivacy(
         law=noise.law,
         scale=noise.scale,
@@ -169,7 +172,14 @@ def cost(ask: Ask, terms: QueryTerms) -> Costed:
         cap=terms.cap,
         honest_fraction=terms.honest_fraction,
     )
-    return Costed(ask, terms, query, privacy, sums, _receipts(privacy, terms, one))
+    ratio = 1 / float(_honest_part(privacy, terms))
+    # One share of its own has no receipt: below a whole law the noise is not log-concave.
+    receipts: dict[ObserverName, dict[str, Any] | None] = {
+        "sum": receipt_values(noise.receipt(one)),
+        "release": receipt_values(noise.receipt(one, ratio)),
+        "local": None,
+    }
+    return Costed(ask, terms, query, privacy, sums, receipts)
 
 
 def _weighted(ask: Ask, terms: QueryTerms) -> Query:
@@ -177,7 +187,10 @@ def _weighted(ask: Ask, terms: QueryTerms) -> Query:
     query = ask.query
     if not isinstance(query, Moments):
         return query
-    weight = moments_weight(terms.most_records, ask.epsilon)
+    try:
+        weight = moments_weight(terms.most_records, ask.epsilon)
+    except ValueError as error:
+        raise QueryError(f"{query.kind}: {error}") from None
     return query.model_copy(update={"weight": weight})
 
 
@@ -210,29 +223,6 @@ def _local(ask: Ask, terms: QueryTerms) -> Costed:
     return Costed(
         ask, terms, query, privacy, 1, {"sum": values, "release": values, "local": values}
     )
-
-
-def _receipts(
-    privacy: QueryPrivacy, terms: QueryTerms, one: tuple[int, ...]
-) -> dict[ObserverName, dict[str, Any] | None]:
-    """Return the receipts of one sum: the guaranteed noise, and all noise of a released sum.
-
-    One share of its own has no receipt: below a whole law the noise is not log-concave.
-    """
-    from zerosum.client.privacy.events import IntegerNoiseDpEvent
-
-    ratio = 1 / float(_honest_part(privacy, terms))
-
-    def event(shares: float) -> IntegerNoiseDpEvent:
-        geometric = privacy.law == "geometric"
-        parameters = (privacy.scale, shares) if geometric else (privacy.scale**2 * shares,)
-        return IntegerNoiseDpEvent(privacy.law, parameters, one)
-
-    return {
-        "sum": receipt_values(event(1.0)),
-        "release": receipt_values(event(ratio)),
-        "local": None,
-    }
 
 
 def _honest_part(privacy: QueryPrivacy, terms: QueryTerms) -> Fraction:

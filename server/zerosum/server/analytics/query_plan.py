@@ -133,14 +133,37 @@ def parse_plan(document: Mapping[str, Any], where: str) -> PlanFile:
     written = document.get("queries", [])
     if not isinstance(written, list) or not all(isinstance(each, Mapping) for each in written):
         raise QueryError(f"{where}: queries are tables, each under [[queries]]")
-    try:
-        plan = QueryPlan.model_validate(settings)
-    except ValidationError as error:
-        raise QueryError(f"{where}: {_explained(error)}") from None
+    plan = plan_of(settings, f"{where}: ")
     drafts = tuple(
         Draft.read(each, at=f"{where}, query {number}") for number, each in enumerate(written, 1)
     )
     return PlanFile(plan=plan, domains=Schema.of(section), queries=drafts)
+
+
+def plan_of(settings: Mapping[str, Any], where: str = "") -> QueryPlan:
+    """Read the settings of a plan.
+
+    Parameters
+    ----------
+    settings : mapping
+        All but its schema and queries.
+    where : str
+        Begins the message of what is wrong.
+
+    Returns
+    -------
+    QueryPlan
+        With every default.
+
+    Raises
+    ------
+    QueryError
+        For the first thing that is wrong, naming its key.
+    """
+    try:
+        return QueryPlan.model_validate(settings)
+    except ValidationError as error:
+        raise QueryError(f"{where}{_explained(error)}") from None
 
 
 def read_plan(path: str | Path) -> PlanFile:

@@ -1,37 +1,29 @@
 """A federation that is asked questions: simulated here, of one table, within one budget."""
 
-import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
 from zerosum.client.protocol.noise_source import SeededEntropy
-from zerosum.client.protocol.survivors import CohortTooSmallError
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.schema import Schema
 from zerosum.client.queries.table import Table
 from zerosum.client.request import MAX_RECORDS
-from zerosum.client.spec import SecAggSpec
 from zerosum.server.analytics.answers import Answer
 from zerosum.server.analytics.ask import QueryAbandoned, ask
-from zerosum.server.analytics.asks import QueryTerms
-from zerosum.server.analytics.budget import Budget, Spent, check, spend
+from zerosum.server.analytics.asks import Ask
+from zerosum.server.analytics.budget import Spent, spend
 from zerosum.server.analytics.costs import Costed, cost
 from zerosum.server.analytics.drafts import Draft
-from zerosum.server.analytics.ledger import QUERY_LEDGER, PlannedSums, QueryHeader, QueryLedger
-from zerosum.server.analytics.query_plan import (
-    DEFAULT_DELTA,
-    BudgetSpec,
-    PlanFile,
-    QueryPlan,
-    Rule,
-)
+from zerosum.server.analytics.ledger import QUERY_LEDGER, QueryLedger
+from zerosum.server.analytics.query_plan import DEFAULT_DELTA, PlanFile, Rule, plan_of
 from zerosum.server.analytics.stored_answers import StoredAnswers
-from zerosum.server.private_sum.thresholds import Thresholds
 from zerosum.server.runs.run_folder import CLIENT_LOG, SERVER_LOG
 from zerosum.simulations.engine.one_at_a_time import alone
 from zerosum.simulations.queries.clients import table_coordinator
@@ -42,15 +34,20 @@ from zerosum.simulations.queries.query_folder import (
     read_folder,
     write_plan,
 )
-from zerosum.simulations.queries.tables import DealtTable, deal_plan, dealt_of
+from zerosum.simulations.queries.setting import (
+    check_costs,
+    header_of,
+    run_id,
+    schema_of,
+    secagg_of,
+    terms_of,
+)
+from zerosum.simulations.queries.tables import DealtTable, deal_file, dealt_of
 from zerosum.simulations.terminal.logs import logged
 
 log = logging.getLogger("zerosum.simulations")
 
 RUNS = Path("runs")
-
-ASSUMED_DROPOUT = 0.15
-"""Clients that sums withstand losing, at least: the default of ``secagg.dropout``."""
 
 Data: TypeAlias = str | Path | Mapping[str, Sequence[Any]] | Table
 
@@ -79,8 +76,7 @@ class Federation:
         self._file, self.folder = file, folder
         self._plan = plan = file.plan
         self.terms = terms_of(file, dealt.clients)
-        self._secagg = secagg_of(plan)
-        _check_cohort(self.terms, self._secagg)
+        secagg = secagg_of(plan, self.terms)
         self._open = ExitStack()
         if folder is not None:
             self._open.enter_context(held_folder(folder))
@@ -95,8 +91,8 @@ class Federation:
         self._coordinator = table_coordinator(
             dealt,
             self._entropy,
-            self._secagg,
-            run_id=_run_id(file),
+            secagg,
+            run_id=run_id(file),
             dropout=plan.dropout,
             seed=plan.seed,
         )
@@ -179,7 +175,7 @@ class Federation:
         QueryError, ConfigError
             One line, before anything is asked.
         """
-        plan = _validated(
+        plan = plan_of(
             {
                 "clients": clients,
                 "by": by,
@@ -203,7 +199,7 @@ class Federation:
                 },
             }
         )
-        domains = _schema(schema)
+        domains = schema_of(schema)
         file = PlanFile(plan=plan, domains=domains, queries=tuple(queries))
         return cls.begin(file, data, out)
 
@@ -237,11 +233,10 @@ class Federation:
             path = Path(given)
             known = {"data": str(path.resolve()), "fingerprint": fingerprint(path)}
             file = file.model_copy(update={"plan": file.plan.model_copy(update=known)})
-            dealt = deal_plan(file.plan, file.domains)
+            dealt = deal_file(file.plan, file.domains)
         else:
             dealt = dealt_of(given, file.plan, file.domains)
-        terms = terms_of(file, dealt.clients)
-        _check_plan(file, terms)
+        check_costs(file, terms_of(file, dealt.clients))
         folder = create_folder(Path(out) if out is not None else new_folder(), file)
         return cls(file, dealt, folder)
 
@@ -281,7 +276,7 @@ class Federation:
                 "two answers would show what differs; restore it, or choose another --out"
             )
         plan = file.plan.model_copy(update={"data": str(Path(given).resolve())})
-        return cls(file, deal_plan(plan, file.domains), folder)
+        return cls(file, deal_file(plan, file.domains), folder)
 
     @property
     def schema(self) -> Schema:
@@ -333,24 +328,11 @@ class Federation:
             if self.folder is not None:
                 around.enter_context(logged("zerosum.client", self.folder / CLIENT_LOG))
                 around.enter_context(logged("zerosum.server", self.folder / SERVER_LOG))
-            for left in reversed(range(draft.attempts)):
-                try:
-                    return ask(
-                        self._coordinator,
-                        question,
-                        self.ledger,
-                        self.answers,
-                        self.terms,
-                        reproducible=self._entropy.reproducible,
-                    )
-                except QueryAbandoned:
-                    if not left:
-                        raise
-        raise AssertionError("a draft has at least one attempt")
+            return self._answered(question, draft.attempts)
 
     def run(self) -> list[Answer]:
         """Answer every query of the plan, in order; those that are stored cost nothing."""
-        return [self.ask(self._unfinished(draft)) for draft in self.queries]
+        return [self.ask(draft) for draft in self._due()]
 
     def report(self) -> Path:
         """Draw ``report.html`` of the folder, and return its path.
@@ -380,3 +362,48 @@ class Federation:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _answered(self, question: Ask, attempts: int) -> Answer:
+        """Answer a question; where a sum was given up, as often as it has attempts."""
+        reproducible = self._entropy.reproducible
+        parts = (self._coordinator, question, self.ledger, self.answers, self.terms)
+        for _ in range(attempts - 1):
+            try:
+                return ask(*parts, reproducible=reproducible)
+            except QueryAbandoned as error:
+                log.warning("%s; asked again", error)
+        return ask(*parts, reproducible=reproducible)
+
+    def _note(self, draft: Draft) -> None:
+        """Add a question to the folder's plan before it is asked: a resumed folder asks it, too."""
+        noted = replace(draft, fresh=False)
+        if self.terms.budget.rule == "plan" or noted in self._file.queries:
+            return
+        queries = (*self._file.queries, noted)
+        self._file = self._file.model_copy(update={"queries": queries})
+        if self.folder is not None:
+            write_plan(self.folder, self._file)
+
+    def _due(self) -> Iterator[Draft]:
+        """Yield the plan's queries, each fresh if an answer of it is still to be paid for.
+
+        The same question twice has one answer, unless the plan says ``fresh``. An answer that was
+        begun and not finished is finished.
+        """
+        wanted: Counter[str] = Counter()
+        for draft in self.queries:
+            key = self.cost(draft).key
+            wanted[key] += draft.fresh or not wanted[key]
+            complete = self.answers.complete(key)
+            due = max(wanted[key], self.ledger.answers_begun(key)) > complete
+            yield replace(draft, fresh=due)
+
+
+def new_folder() -> Path:
+    """Return an unused folder under ``runs/``, named after the time."""
+    stem = f"queries-{datetime.now():%Y%m%d-%H%M%S}"
+    paths = (RUNS / (stem + suffix) for suffix in ("", *(f"-{n}" for n in range(2, 1000))))
+    free = next((path for path in paths if not path.exists()), None)
+    if free is None:
+        raise QueryError(f"--out: {RUNS / stem} and 998 more exist: choose a folder")
+    return free

@@ -1,6 +1,5 @@
 """Tables of simulated clients: the rows of one file, dealt by a seed or by a column."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.schema import Schema
 from zerosum.client.queries.table import Table, read_table
 from zerosum.secagg.randomness import numpy_generator
+from zerosum.server.analytics.query_plan import QueryPlan
 
 
 @dataclass(frozen=True)
@@ -93,3 +93,85 @@ def deal_by(table: Table, keys: Sequence[str]) -> DealtTable:
     counts = np.bincount(of, minlength=len(names))
     bounds = np.concatenate(([0], np.cumsum(counts)))
     return DealtTable(table, np.argsort(of, kind="stable"), bounds, list(map(str, names)))
+
+
+def deal_file(plan: QueryPlan, schema: Schema) -> DealtTable:
+    """Read the file of a plan and deal its rows.
+
+    Parameters
+    ----------
+    plan : QueryPlan
+        Names the file, and ``clients`` or ``by``.
+    schema : Schema
+        The columns that are read.
+
+    Returns
+    -------
+    DealtTable
+        Of all rows.
+
+    Raises
+    ------
+    QueryError
+        If the file or its columns cannot be read, or neither or both of ``clients`` and ``by`` are
+        given.
+    """
+    path = Path(plan.data or "")
+    _check_dealing(plan)
+    table = read_table(path, schema, plan.rename)
+    if plan.by is None:
+        return deal(table, plan.clients or 0, plan.seed)
+    return deal_by(table, _column(path, plan.by))
+
+
+def dealt_of(data: Table | Mapping[str, Sequence[Any]], plan: QueryPlan, schema: Schema) -> DealtTable:
+    """Deal the rows of a table in memory.
+
+    Parameters
+    ----------
+    data : Table or mapping
+        Columns, as a mapping has them, or coded by the schema already.
+    plan : QueryPlan
+        ``clients`` or ``by``, and the seed.
+    schema : Schema
+        Of the columns.
+
+    Returns
+    -------
+    DealtTable
+        Of all rows.
+
+    Raises
+    ------
+    QueryError
+        If the rows cannot be dealt so.
+    """
+    _check_dealing(plan)
+    if plan.by is not None:
+        if not isinstance(data, Mapping) or plan.by not in data:
+            raise QueryError(f"by = {plan.by!r}: the data have no such column")
+        return deal_by(Table.of(data, schema), list(map(str, data[plan.by])))
+    table = Table.of(data, schema) if isinstance(data, Mapping) else data
+    return deal(table, plan.clients or 0, plan.seed)
+
+
+def _check_dealing(plan: QueryPlan) -> None:
+    if (plan.clients is None) == (plan.by is None):
+        raise QueryError(
+            f"clients = {plan.clients}, by = {plan.by!r}: give a number of clients, or the column "
+            "whose values are the clients"
+        )
+
+
+def _column(path: Path, name: str) -> list[str]:
+    """Return one column of a file as text."""
+    import pandas
+
+    try:
+        if path.suffix == ".parquet":
+            values = pandas.read_parquet(path, columns=[name])[name]
+        else:
+            values = pandas.read_csv(path, usecols=[name], dtype=str, keep_default_na=False)[name]
+    except (OSError, ValueError, KeyError) as error:
+        raise QueryError(f"by = {name!r}: {path} has no such column ({error})") from None
+    return list(map(str, values))
