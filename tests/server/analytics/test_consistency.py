@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+
 from zerosum.server.analytics.consistency import combine_upwards, least_squares
 
 RNG = np.random.default_rng
@@ -76,7 +77,9 @@ def test_known_total_equals_constrained_dense_solution() -> None:
     variances = [2.0, 1.0, 5.0]
     matrices = leaves_to_nodes(parents, 4)
     # A total that weighs 10^12 times as much as anything else: the constraint, to 10^-9.
-    weights = np.concatenate([np.full(n, v**-0.5) for n, v in zip((4, 12, 24), variances)])
+    weights = np.concatenate(
+        [np.full(n, v**-0.5) for n, v in zip((4, 12, 24), variances, strict=True)]
+    )
     rows = np.concatenate([np.concatenate(matrices) * weights[:, None], np.full((1, 24), 1e6)])
     right = np.concatenate([np.concatenate(levels) * weights, [100e6]])
     dense = np.linalg.lstsq(rows, right, rcond=None)[0]
@@ -127,6 +130,13 @@ def test_variance_of_estimates_is_that_of_the_dense_map() -> None:
     np.testing.assert_allclose(np.diag(roots), spreads[0])
 
 
+def weighted_error(
+    values: list[NDArray[np.float64]], truth: list[NDArray[np.float64]], variances: list[float]
+) -> float:
+    parts = zip(values, truth, variances, strict=True)
+    return sum(float(np.sum((v - t) ** 2)) / variance for v, t, variance in parts)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_weighted_error_never_exceeds_the_noise(seed: int) -> None:
     """A projection moves no nearer point farther away; the control averages, and does."""
@@ -145,12 +155,10 @@ def test_weighted_error_never_exceeds_the_noise(seed: int) -> None:
         ]
         seen = least_squares(noisy, parents, variances)
 
-        def error(values: list[NDArray[np.float64]]) -> float:
-            pairs = zip(values, truth, variances, strict=True)
-            return sum(float(np.sum((v - t) ** 2)) / variance for v, t, variance in pairs)
-
-        assert error(seen) <= error(noisy) * (1 + 1e-12)
-        worse_control += error([t.mean() + 0 * t for t in noisy]) > error(noisy)
+        noise = weighted_error(noisy, truth, variances)
+        assert weighted_error(seen, truth, variances) <= noise * (1 + 1e-12)
+        flat = [level.mean() + 0 * level for level in noisy]
+        worse_control += weighted_error(flat, truth, variances) > noise
     assert worse_control > 25
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
+
 from zerosum.server.analytics.noise_law import ReleasedNoise
 
 LAWS = [

@@ -1,16 +1,16 @@
-"""Check predicates against a schema, and evaluate them on a table's columns."""
+"""Evaluate predicates on a table's columns: one fixed interpreter, nothing that is executed."""
 
-from typing import TYPE_CHECKING
+import operator
+from collections.abc import Callable
+from functools import reduce
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zerosum.client.nearest_word import did_you_mean
-from zerosum.client.queries.errors import QueryError
+from zerosum.client.queries.predicate_check import check_predicate
 from zerosum.client.queries.predicate_text import parse
 from zerosum.client.queries.predicate_tree import (
-    MOST_DEPTH,
-    MOST_LEAVES,
     And,
     Compare,
     In,
@@ -18,14 +18,11 @@ from zerosum.client.queries.predicate_tree import (
     Or,
     Predicate,
     columns_of,
-    depth,
     is_small,
-    leaves,
 )
 from zerosum.client.queries.schema import (
     CategoryColumn,
-    Column,
-    Schema,
+    NumberColumn,
     TextColumn,
 )
 
@@ -46,55 +43,20 @@ __all__ = [
     "parse",
 ]
 
-
-def check_predicate(predicate: Predicate, schema: Schema) -> None:
-    """Refuse a predicate that does not fit the schema, or is too large.
-
-    Parameters
-    ----------
-    predicate : Predicate
-    schema : Schema
-
-    Raises
-    ------
-    QueryError
-        If a column is unknown, a text is compared by order, a value is not of its column's kind,
-        or the tree is deeper or wider than allowed.
-    """
-    if not is_small(predicate):
-        raise QueryError(
-            f"where: {sum(1 for _ in leaves(predicate))} comparisons in {depth(predicate)} levels; "
-            f"at most {MOST_LEAVES} in {MOST_DEPTH}"
-        )
-    for leaf in leaves(predicate):
-        column = schema.column(leaf.column)
-        values = (leaf.value,) if isinstance(leaf, Compare) else leaf.values
-        textual = isinstance(column, CategoryColumn | TextColumn)
-        if textual and isinstance(leaf, Compare) and leaf.operator not in ("=", "!="):
-            raise QueryError(f"where: {leaf}: a {column.kind} has no order; use =, != or in")
-        for value in values:
-            _check_value(leaf, column, value)
-
-
-def _check_value(leaf: Compare | In, column: Column, value: int | float | str) -> None:
-    textual = isinstance(column, CategoryColumn | TextColumn)
-    if isinstance(value, str) != textual:
-        cure = "quotes around the value" if textual else "a number without quotes"
-        raise QueryError(f'where: {leaf}: column "{leaf.column}" is {column.kind}: write {cure}')
-    if isinstance(column, CategoryColumn) and value not in column.labels:
-        hint = did_you_mean(str(value), column.labels)
-        raise QueryError(f'where: {leaf}: "{leaf.column}" has no value {value!r}{hint}')
-    if isinstance(column, TextColumn) and (
-        len(str(value)) > column.length or not set(column.alphabet).issuperset(str(value))
-    ):
-        raise QueryError(f'where: {leaf}: {value!r} is no text of column "{leaf.column}"')
+_ORDERS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 def holds(predicate: Predicate, table: "Table") -> NDArray[np.bool_]:
     """Evaluate a predicate on every row.
 
-    A missing value is equal to nothing and in no order; `!=` is the opposite of `=`, so that it
-    holds there.
+    A missing number is equal to nothing and in no order. `!=` is the opposite of `=`, so that it
+    holds there. Numbers are compared as they are counted: clamped to their domain.
 
     Parameters
     ----------
@@ -105,5 +67,34 @@ def holds(predicate: Predicate, table: "Table") -> NDArray[np.bool_]:
     Returns
     -------
     ndarray of bool, shape (len(table),)
+
+    Raises
+    ------
+    QueryError
+        If the table has not a column of the predicate.
     """
-    raise NotImplementedError
+    if isinstance(predicate, Compare):
+        if predicate.operator == "!=":
+            return ~_compares(table, predicate.column, "=", predicate.value)
+        return _compares(table, predicate.column, predicate.operator, predicate.value)
+    if isinstance(predicate, In):
+        parts = [_compares(table, predicate.column, "=", value) for value in predicate.values]
+        return reduce(np.logical_or, parts)
+    if isinstance(predicate, Not):
+        return ~holds(predicate.of, table)
+    combine = np.logical_and if isinstance(predicate, And) else np.logical_or
+    return reduce(combine, (holds(part, table) for part in predicate.of))
+
+
+def _compares(table: "Table", name: str, order: str, value: int | float | str) -> NDArray[np.bool_]:
+    column = table.schema.column(name)
+    codes = table.columns[name]
+    if isinstance(column, CategoryColumn):
+        return np.asarray(codes == column.labels.index(str(value)))
+    if isinstance(column, TextColumn):
+        return np.asarray(codes == str(value))
+    compare = _ORDERS[order]
+    if isinstance(column, NumberColumn):
+        return np.asarray(compare(codes, float(value)))
+    # A bound is at most 2^53: the values, unlike their codes, are exact in float64.
+    return np.asarray(compare(codes + column.low, value) & (codes >= 0))

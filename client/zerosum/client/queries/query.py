@@ -273,21 +273,28 @@ class Words(_Base):
 
     def rounds(self, schema: Schema) -> int:
         """Return the number of private sums: half the column's length, rounded up."""
-        return words.rounds(self._text(schema))
+        return words.rounds(self.text(schema))
 
     def blocks(self, schema: Schema, payload: bytes = b"") -> tuple[Block, ...]:
         """Return one block: a cell a candidate."""
         return (Block(self._cells(schema, payload), 1),)
 
     def _check(self, schema: Schema) -> None:
-        self._text(schema)
+        self.text(schema)
 
     def _cells(self, schema: Schema, payload: bytes) -> int:
-        column = self._text(schema)
+        column = self.text(schema)
         prefixes = words.prefixes(column, payload, self.max_prefixes)
         return words.candidate_count(column, prefixes)
 
-    def _text(self, schema: Schema) -> TextColumn:
+    def text(self, schema: Schema) -> TextColumn:
+        """Return the column's domain.
+
+        Raises
+        ------
+        QueryError
+            If the column is no text.
+        """
         column = schema.column(self.column)
         if not isinstance(column, TextColumn):
             raise QueryError(

@@ -1,5 +1,7 @@
 """Define the domains of a table's columns: declared, never read from data."""
 
+import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
@@ -10,6 +12,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from zerosum.client.nearest_word import did_you_mean
 from zerosum.client.queries.errors import QueryError
+from zerosum.client.queries.table_files import header
 from zerosum.client.spec.section import Spec
 
 OTHER = "(other)"
@@ -378,6 +381,48 @@ def expanded(notation: str) -> str:
     if len(set(characters)) < len(characters):
         raise ValueError(f"alphabet = {notation!r} names a character twice")
     return "".join(sorted(characters))
+
+
+def template(path: str | Path) -> str:
+    """Write a schema to fill in, from a file's header alone: no value is read.
+
+    Parameters
+    ----------
+    path : path
+        CSV with a header, or Parquet.
+
+    Returns
+    -------
+    str
+        TOML in which every column is a comment.
+
+    Raises
+    ------
+    QueryError
+        If the file has no header.
+    """
+    lines = [f"# {_key(name)} = {{integer = [0, 100]}}" for name in header(path)]
+    return _TEMPLATE + "\n".join(lines) + "\n"
+
+
+_TEMPLATE = """\
+# Domains are declared from public knowledge, never read from data: what is outside of them is
+# clamped, or counts as (other). Uncomment each column that may be asked of, with one of
+#   {integer = [0, 100]}              integers of a range; bins = 20 counts runs of them
+#   {number = [0, 1.5], bins = 20}    real numbers of a range; bins are for histograms alone
+#   ["A", "B"]                        a category; (other) is added
+#   {text = 10, alphabet = "a-z'"}    words of at most so many characters
+
+[schema]
+"""
+
+
+def _key(name: str) -> str:
+    """Return a column's name as a key of TOML."""
+    if re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        return name
+    # The escapes of a string in JSON are those of TOML.
+    return json.dumps(name, ensure_ascii=False)
 
 
 def _first(error: ValidationError) -> str:

@@ -9,7 +9,7 @@ private histograms through consistency" (VLDB 2010), here with a variance for ea
 """
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -89,8 +89,8 @@ def combine_upwards(
     values, noise = _checked(levels, parents, variances)
     means, spreads = [values[-1]], [noise[-1]]
     for value, own, parent in zip(values[-2::-1], noise[-2::-1], parents[::-1], strict=True):
-        below = np.bincount(parent, means[0], value.size)
-        spread = np.bincount(parent, spreads[0], value.size)
+        below = _sum_children(means[0], parent, value.size)
+        spread = _sum_children(spreads[0], parent, value.size)
         spread[np.bincount(parent, minlength=value.size) == 0] = np.inf
         # Of the two estimates each is weighted by the other's share of both variances: this form
         # needs no reciprocal, so that zero and infinity are variances like any other.
@@ -98,7 +98,8 @@ def combine_upwards(
         weight = np.ones_like(own)
         np.divide(spread, own + spread, out=weight, where=~alone)
         means.insert(0, weight * value + (1 - weight) * below)
-        spreads.insert(0, np.where(weight == 1.0, own, (1 - weight) * _finite(spread)))
+        shared = (1 - weight) * np.where(alone, 0.0, spread)
+        spreads.insert(0, np.where(alone, own, shared))
     return means, spreads
 
 
@@ -106,15 +107,16 @@ def _share_residual(mean: Reals, spread: Reals, parent: Places, above: Reals) ->
     """Give each parent's residual to its children, in proportion to their variances."""
     unmeasured = np.isinf(spread)
     # One child that was not measured takes all of a residual; several share it evenly.
-    weights = np.where(np.bincount(parent, unmeasured, above.size)[parent] > 0, unmeasured, spread)
-    sums = np.bincount(parent, weights, above.size)
-    residual = above - np.bincount(parent, mean, above.size)
-    share = np.divide(weights, sums[parent], out=np.zeros_like(mean), where=sums[parent] > 0)
+    loose = _sum_children(unmeasured, parent, above.size)[parent] > 0
+    weights = np.where(loose, unmeasured, spread)
+    sums = _sum_children(weights, parent, above.size)[parent]
+    residual = above - _sum_children(mean, parent, above.size)
+    share = np.divide(weights, sums, out=np.zeros_like(mean), where=sums > 0)
     return mean + share * residual[parent]
 
 
-def _finite(spread: Reals) -> Reals:
-    return np.where(np.isinf(spread), 0.0, spread)
+def _sum_children(values: NDArray[Any], parent: Places, size: int) -> Reals:
+    return np.bincount(parent, values, size).astype(np.float64)
 
 
 def _checked(

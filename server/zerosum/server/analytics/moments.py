@@ -1,9 +1,9 @@
 """Mean, sum and variance from the noisy sums of Bernstein polynomials.
 
-With u = (x - low) / (high - low) a record adds the Bernstein polynomials C(o, j) u^j (1 - u)^(o - j)
-of order o, times a weight K, to the cells j = 0 to o. They sum to K, so the cells hold the number
-of records too. An estimate here is a function of the cells with its gradient: noise moves it by the
-gradient times the noise (the delta method; exact for the sum, which is linear).
+With u = (x - low) / (high - low) a record adds the Bernstein polynomials of order o,
+C(o, j) u^j (1 - u)^(o - j), times a weight K, to the cells j = 0 to o. They sum to K, so the cells
+hold the number of records too. An estimate here is a function of the cells with its gradient: noise
+moves it by the gradient times the noise (the delta method; exact for the sum, which is linear).
 """
 
 import math
