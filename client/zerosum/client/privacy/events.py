@@ -9,6 +9,8 @@ written, and no table of events has to learn of it.
 
 import abc
 import math
+import operator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Self, TypeVar
@@ -243,6 +245,14 @@ class DistributedDiscreteGaussianDpEvent(NoiseDpEvent):
         return IntegerNoise(law, self.l2_sensitivity, self.dimension, least, between)
 
 
+def _floats(given: Iterable[float]) -> tuple[float, ...]:
+    return tuple(map(float, given))
+
+
+def _integers(given: Iterable[int]) -> tuple[int, ...]:
+    return tuple(map(operator.index, given))
+
+
 @attr.s(frozen=True, slots=True, auto_attribs=True)
 class IntegerNoiseDpEvent(NoiseDpEvent):
     """Blocks of integers under independent noise, each changed by at most its move in L1 norm.
@@ -273,8 +283,8 @@ class IntegerNoiseDpEvent(NoiseDpEvent):
     """
 
     law: IntegerLaw
-    parameters: tuple[float, ...] = attr.ib(converter=tuple)
-    moves: tuple[int, ...] = attr.ib(converter=tuple)
+    parameters: tuple[float, ...] = attr.ib(converter=_floats)
+    moves: tuple[int, ...] = attr.ib(converter=_integers)
 
     def __attrs_post_init__(self) -> None:
         _check_integer_noise(self.law, self.parameters, self.moves)
@@ -323,7 +333,7 @@ def _check_integer_noise(law: str, parameters: tuple[float, ...], moves: tuple[i
             f"a sum with r = {parameters[1]:.6g} of its geometric noise has no receipt: below 1 "
             "the noise is not log-concave, and a move of two coordinates tells more than of one"
         )
-    if not moves or not all(type(move) is int and move > 0 for move in moves):
+    if not moves or min(moves) < 1:
         raise ValueError(f"moves are integers above 0, one or more, not {moves}")
 
 

@@ -149,7 +149,8 @@ def log_probabilities(law: IntegerLaw, parameters: tuple[float, ...], last: int)
     if law == "geometric" and parameters[1] == 1:
         scale = parameters[0]
         # p(k) = (1-a)/(1+a) a^k: Ghosh, Roughgarden, Sundararajan (2009).
-        return math.log(math.tanh(0.5 / scale)) - np.arange(last + 1) / scale
+        logs: Floats = math.log(math.tanh(0.5 / scale)) - np.arange(last + 1) / scale
+        return logs
     needed = max(last, extent(law, parameters))
     steps = _geometric_steps if law == "geometric" else _skellam_steps
     logs = np.concatenate(([0.0], np.cumsum(steps(needed, *parameters))))
@@ -193,7 +194,8 @@ def _geometric_steps(last: int, scale: float, r: float) -> Floats:
         u = w / (k - 1 + r + w)
         if k <= last:
             losses[k - 1] = u
-    return np.log1p(-np.array(losses)) - 1 / scale
+    steps: Floats = np.log1p(-np.array(losses)) - 1 / scale
+    return steps
 
 
 def _skellam_steps(last: int, variance: float) -> Floats:
@@ -210,4 +212,5 @@ def _skellam_steps(last: int, variance: float) -> Floats:
         z = 1 / (k * double + z)
         if k <= last:
             ratios[k - 1] = z
-    return np.log(np.array(ratios))
+    steps: Floats = np.log(np.array(ratios))
+    return steps

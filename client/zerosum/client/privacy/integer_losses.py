@@ -16,10 +16,12 @@ WIDEST_STD = 2.0**14
 Laplace, whose losses are as many as its move has steps."""
 
 FINEST_SHIFT = 1 << 15
-"""Steps of a discrete Laplace's move that are accounted one by one."""
+"""Integer steps of discrete Laplace noise that are accounted one by one: its distribution has a
+point for each, so memory and time grow with them."""
 
 LARGEST_PURE = 100.0
-"""Pure epsilon of a receipt above which it has no distribution: its pure epsilon says it all."""
+"""Pure epsilon of one event above which nothing else is asked about it: e^100 protects nobody, and
+its losses would take millions of points to say a little less."""
 
 LARGEST_RATIO = 8.0
 """Length of the moves over the standard deviation above which Skellam noise has no distribution:

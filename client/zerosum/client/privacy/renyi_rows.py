@@ -44,7 +44,8 @@ def moves_row(
     """
     one = geometric_row if law == "geometric" else skellam_row
     rows = [count * one(parameters[0], move) for move, count in Counter(moves).items()]
-    return np.sum(rows, axis=0)
+    whole: Divergences = np.sum(rows, axis=0)
+    return whole
 
 
 @lru_cache(maxsize=256)

@@ -136,7 +136,10 @@ class Ledger:
         """
         if not count >= 0:
             raise ValueError(f"an event is composed 0 times or more, not {count}")
-        leaves = [(event_costs.simplified(leaf), times) for leaf, times in _leaves(event, count)]
+        leaves = [
+            (event_costs.simplified(leaf), times)
+            for leaf, times in event_costs.leaves(event, count)
+        ]
         pld_possible = self._pld_possible and all(self._has_pld(*leaf) for leaf in leaves)
         missing = [
             leaf for leaf, _ in leaves if not event_costs.has_divergences(leaf, self.adjacency)
@@ -377,14 +380,3 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     if second >= first:
         return 0.0
     return -math.exp(first) * math.expm1(second - first)
-
-
-def _leaves(event: DpEvent, count: float) -> Iterator[tuple[DpEvent, float]]:
-    """Yield the events of a composition, with how often each occurs."""
-    if isinstance(event, dp_accounting.SelfComposedDpEvent):
-        yield from _leaves(event.event, count * event.count)
-    elif isinstance(event, dp_accounting.ComposedDpEvent):
-        for part in event.events:
-            yield from _leaves(part, count)
-    else:
-        yield event, count

@@ -11,7 +11,7 @@ no class speaks for fails closed: nothing bounds it but what `dp_accounting` its
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 from zerosum.client.privacy import events
 from zerosum.client.privacy.events import MaybeAbandonedDpEvent, NoiseDpEvent
+from zerosum.client.privacy.integer_losses import FINEST_SHIFT, LARGEST_PURE
 
 Adjacency = Literal["add_remove", "replace", "zero_out"]
 
@@ -44,10 +45,6 @@ RELATIONS = {
     "replace": NeighboringRelation.REPLACE_ONE,
     "zero_out": NeighboringRelation.REPLACE_SPECIAL,
 }
-
-FINEST_SHIFT = 1 << 15
-"""Integer steps of discrete Laplace noise that are accounted one by one: its distribution has a
-point for each, so memory and time grow with them."""
 
 FINE, WIDE = 1e-4, 1e-3
 """Steps of the grid of privacy losses. `dp_accounting`'s own is the fine one."""
@@ -59,9 +56,9 @@ events then cost less than a relative 10^-3 of epsilon more than on the fine one
 MOST_POINTS = 1 << 22
 """Points of that grid on which bounded losses are composed: a second's work."""
 
-LARGEST_PURE = 100.0
-"""Pure epsilon of one event above which nothing else is asked about it: e^100 protects nobody, and
-its losses would take millions of points to say a little less."""
+KEPT_DISTRIBUTIONS = 1024
+"""Distributions of events that are kept: one a receipt of a session of queries, each of which would
+be made anew at every question if the oldest were always the next to be asked for."""
 
 Orders = tuple[float, ...]
 
@@ -379,6 +376,32 @@ def for_replacement(event: DpEvent) -> DpEvent:
     return event
 
 
+def leaves(event: DpEvent, count: float = 1) -> Iterator[tuple[DpEvent, float]]:
+    """Yield the events of a composition, with how often each occurs.
+
+    Parameters
+    ----------
+    event : DpEvent
+        Any.
+    count : float
+        How often it occurs itself.
+
+    Yields
+    ------
+    event : DpEvent
+        Not a composition.
+    count : float
+        How often.
+    """
+    if isinstance(event, SelfComposedDpEvent):
+        yield from leaves(event.event, count * event.count)
+    elif isinstance(event, ComposedDpEvent):
+        for part in event.events:
+            yield from leaves(part, count)
+    else:
+        yield event, count
+
+
 def exposes(event: DpEvent) -> bool:
     """Return whether an event protects nothing: every epsilon is infinite."""
     return _costs(event).exposes()
@@ -452,7 +475,7 @@ def is_wide(event: DpEvent) -> bool:
     return _costs(event).spread() >= WIDE_STEPS * WIDE
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=KEPT_DISTRIBUTIONS)
 def distribution(event: DpEvent, adjacency: Adjacency, interval: float) -> Any:
     """Build the privacy loss distribution of one event that protects something.
 

@@ -1,0 +1,414 @@
+"""Budget of an analyst: a rule, fixed when it is opened, by which receipts add up.
+
+Exact composition is proved for parameters that are fixed beforehand, and not for an analyst who
+chooses the next epsilon by the last answer (Rogers, Roth, Ullman, Vadhan, "Privacy odometers and
+filters", 2016). So the three rules: receipts that are all known before the first answer, pure
+epsilons that add up whatever is chosen, and Renyi divergences at one order that is fixed by the
+budget alone (Feldman and Zrnic, "Individual privacy accounting via a Renyi filter", 2021).
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from dp_accounting import DpEvent
+
+from zerosum.client import renyi_filter
+from zerosum.client.privacy import events, renyi_curves
+from zerosum.server.privacy import event_costs
+from zerosum.server.privacy.accountant import Ledger
+from zerosum.server.privacy.rounding import epsilon_text, remainder_text
+
+Rule = Literal["plan", "sum", "renyi"]
+ObservedBy = Literal["local", "sum", "release"]
+Unit = Literal["record", "client"]
+QueryAdjacency = Literal["zero_out", "replace"]
+
+RULES: tuple[Rule, ...] = ("plan", "sum", "renyi")
+
+_ROUNDING = 1e-12
+"""Part of a limit that sums may be above it: three times 0.1 is above 0.3 in float64."""
+
+_FITTING_STEPS = 40
+"""Epsilons that are tried in search of one that still fits."""
+
+
+class BudgetError(ValueError):
+    """A budget admits no query of this kind, or cannot be opened: one line for the analyst."""
+
+
+class BudgetExceeded(BudgetError):
+    """A query costs more than is left.
+
+    Attributes
+    ----------
+    cost, left : float
+        In the measure of the budget's rule: see :class:`Spent`.
+    fits : float or None
+        An epsilon at which the query fits, two digits; None where there is none or nobody asked.
+    """
+
+    def __init__(self, text: str, cost: float, left: float, fits: float | None) -> None:
+        super().__init__(text)
+        self.cost, self.left, self.fits = cost, left, fits
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What an analyst may spend, of whom and against whom, and the rule that adds it up.
+
+    Attributes
+    ----------
+    epsilon : float
+        Above 0, finite.
+    delta : float
+        In [0, 1); above 0 under the rule "renyi".
+    rule : {"plan", "sum", "renyi"}
+        How receipts add up. "sum" admits pure epsilons alone.
+    observer : {"local", "sum", "release"}
+        Whose view the epsilon speaks of.
+    unit : {"record", "client"}
+        What is protected.
+    adjacency : {"zero_out", "replace"}
+        What two neighbours differ in.
+
+    Raises
+    ------
+    BudgetError
+        If a value is out of range, or under "renyi" if every query would be refused.
+    """
+
+    epsilon: float
+    delta: float
+    rule: Rule = "sum"
+    observer: ObservedBy = "sum"
+    unit: Unit = "record"
+    adjacency: QueryAdjacency = "zero_out"
+
+    def __post_init__(self) -> None:
+        allowed = {
+            "rule": RULES,
+            "observer": ("local", "sum", "release"),
+            "unit": ("record", "client"),
+            "adjacency": ("zero_out", "replace"),
+        }
+        for name, values in allowed.items():
+            if getattr(self, name) not in values:
+                raise BudgetError(
+                    f"budget.{name} is one of {', '.join(values)}, not {getattr(self, name)!r}"
+                )
+        if not 0 < self.epsilon < math.inf:
+            raise BudgetError(f"budget.epsilon is above 0 and finite, not {self.epsilon}")
+        if not 0 <= self.delta < 1:
+            raise BudgetError(f"budget.delta lies in [0, 1), not at {self.delta}")
+        if self.rule == "renyi":
+            self._check_renyi()
+
+    def _check_renyi(self) -> None:
+        if self.delta == 0:
+            raise BudgetError(
+                'budget.rule = "renyi" needs budget.delta above 0; use the rule "sum"'
+            )
+        try:
+            renyi_filter.fixed_order(self.epsilon, self.delta)
+        except ValueError:
+            least = renyi_filter.least_epsilon(self.delta)
+            raise BudgetError(
+                f'budget.rule = "renyi" admits no query at epsilon = {self.epsilon:g} and delta = '
+                f"{self.delta:g}, however noisy: epsilon must be above {least:.2g}; raise it, or "
+                'use the rule "sum"'
+            ) from None
+
+    @property
+    def order(self) -> int | None:
+        """Renyi order alpha* that maximises B(alpha)/alpha; None under the other rules."""
+        if self.rule != "renyi":
+            return None
+        return renyi_filter.fixed_order(self.epsilon, self.delta)
+
+    @property
+    def limit(self) -> float:
+        """Most that receipts may add up to: B at the order, or epsilon."""
+        order = self.order
+        if order is None:
+            return self.epsilon
+        return renyi_filter.divergence_limit(self.epsilon, self.delta, order)
+
+    def check_statement(self, *, unit: str, adjacency: str, observer: str = "sum") -> None:
+        """Refuse a query whose receipt speaks of something else than this budget.
+
+        Parameters
+        ----------
+        unit, adjacency, observer : str
+            Those of the query.
+
+        Raises
+        ------
+        BudgetError
+            If one of them is not the budget's: epsilons of different kinds do not add up.
+        """
+        asked = {"unit": unit, "adjacency": adjacency, "observer": observer}
+        for name, value in asked.items():
+            own = getattr(self, name)
+            if value != own:
+                raise BudgetError(
+                    f'{name} = "{value}" of this query is not the budget\'s, {name} = "{own}": '
+                    f"their epsilons do not add up; ask with the budget's, or open another budget"
+                )
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What receipts have cost so far.
+
+    Attributes
+    ----------
+    epsilon : float
+        That holds at the budget's delta for all receipts together; 0 of none.
+    used, limit : float
+        In the rule's measure: pure epsilons, exact epsilons, or Renyi divergences at its order.
+    """
+
+    epsilon: float
+    used: float
+    limit: float
+
+    @property
+    def left(self) -> float:
+        """What is left of the limit, in the same measure; not below 0."""
+        return max(0.0, self.limit - self.used)
+
+
+def spend(budget: Budget, receipts: Sequence[DpEvent]) -> Spent:
+    """Add receipts up by a budget's rule.
+
+    Parameters
+    ----------
+    budget : Budget
+        Whose unit, adjacency and observer they speak of.
+    receipts : sequence of DpEvent
+        Of all sums that were opened, abandoned ones included.
+
+    Returns
+    -------
+    Spent
+        Infinite under "sum" if one of them has no pure epsilon.
+
+    Raises
+    ------
+    UnsupportedEventError
+        If nothing bounds a receipt under this adjacency.
+    """
+    used = _used(budget, receipts)
+    order = budget.order
+    epsilon = used
+    if order is not None and receipts:
+        epsilon = max(0.0, used + renyi_filter.conversion(budget.delta, order))
+    return Spent(epsilon, used, budget.limit)
+
+
+def check(
+    budget: Budget,
+    receipts: Sequence[DpEvent],
+    new: DpEvent,
+    *,
+    planned: Sequence[DpEvent] | None = None,
+    receipt_at: Callable[[float], DpEvent] | None = None,
+) -> Spent:
+    """Refuse a query that does not fit into what is left of a budget.
+
+    Parameters
+    ----------
+    budget : Budget
+        Of the analyst.
+    receipts : sequence of DpEvent
+        Of all sums that were opened before.
+    new : DpEvent
+        Receipt of the query, compositions included.
+    planned : sequence of DpEvent or None
+        Under "plan", all receipts that were fixed before the first answer; required there.
+    receipt_at : callable or None
+        The receipt of the same query at another epsilon: for an epsilon that still fits.
+
+    Returns
+    -------
+    Spent
+        With the query.
+
+    Raises
+    ------
+    BudgetExceeded
+        If it does not fit. The message says what it costs, what is left, and what would fit.
+    BudgetError
+        If the rule cannot charge it: no pure epsilon under "sum", or not in the plan.
+    UnsupportedEventError
+        If nothing bounds a receipt under this adjacency.
+    """
+    if budget.rule == "sum" and not math.isfinite(_used(budget, [new])):
+        raise BudgetError(
+            'the budget\'s rule "sum" adds pure epsilons up, and this query has none; ask with '
+            'mechanism = "geometric", or open a budget of the rule "renyi"'
+        )
+    if budget.rule == "plan":
+        _check_planned(budget, receipts, new, planned)
+    after = spend(budget, [*receipts, new])
+    if _fits(after):
+        return after
+    before = spend(budget, receipts)
+    fits = None if receipt_at is None else _fitting(budget, receipts, receipt_at)
+    cost = after.used - before.used
+    raise BudgetExceeded(_sentence(budget, cost, before.left, fits), cost, before.left, fits)
+
+
+def check_plan(budget: Budget, planned: Sequence[DpEvent]) -> Spent:
+    """Refuse a plan whose receipts, all together, cost more than the budget.
+
+    Parameters
+    ----------
+    budget : Budget
+        Of any rule.
+    planned : sequence of DpEvent
+        Receipts of all queries, of their rounds and of second attempts.
+
+    Returns
+    -------
+    Spent
+        By the whole plan.
+
+    Raises
+    ------
+    BudgetExceeded
+        If the plan does not fit.
+    UnsupportedEventError
+        If nothing bounds a receipt under this adjacency.
+    """
+    whole = spend(budget, planned)
+    if _fits(whole):
+        return whole
+    over = epsilon_text(whole.used)
+    raise BudgetExceeded(
+        f"the plan's {len(planned)} receipts cost {over} of {epsilon_text(budget.limit)}; lower "
+        "their epsilons, ask fewer queries, or raise the budget",
+        whole.used,
+        budget.limit,
+        None,
+    )
+
+
+def _check_planned(
+    budget: Budget,
+    receipts: Sequence[DpEvent],
+    new: DpEvent,
+    planned: Sequence[DpEvent] | None,
+) -> None:
+    """Refuse what was not fixed beforehand: for it alone exact composition is proved."""
+    if planned is None:
+        raise BudgetError(
+            'the budget\'s rule "plan" admits the queries of a plan alone; open a budget of the '
+            'rule "sum" or "renyi" to ask one by one'
+        )
+    check_plan(budget, planned)
+    if not _counted([*receipts, new]) <= _counted(planned):
+        raise BudgetError(
+            'this query is not one that is left of the plan, whose receipts the rule "plan" fixes '
+            'before the first answer; open a budget of the rule "sum" or "renyi" for it'
+        )
+
+
+def _counted(receipts: Sequence[DpEvent]) -> Counter[DpEvent]:
+    total: Counter[DpEvent] = Counter()
+    for receipt in receipts:
+        for leaf, count in event_costs.leaves(events.hashable(receipt)):
+            total[leaf] += int(count)
+    return total
+
+
+def _used(budget: Budget, receipts: Sequence[DpEvent]) -> float:
+    """Return what receipts cost in the rule's measure."""
+    if budget.rule == "plan":
+        ledger = Ledger(budget.adjacency)
+        for receipt in receipts:
+            ledger.compose(receipt)
+        return ledger.epsilon(budget.delta)
+    order = budget.order
+    costs = []
+    for receipt, number in Counter(map(events.hashable, receipts)).items():
+        for leaf, count in event_costs.leaves(receipt, number):
+            one = event_costs.simplified(leaf)
+            pure = event_costs.pure_epsilon(one, budget.adjacency)
+            costs.append(count * (pure if order is None else _divergence(budget, one, pure, order)))
+    return math.fsum(costs)
+
+
+def _divergence(budget: Budget, event: DpEvent, pure: float, order: int) -> float:
+    """Return the smallest bound that is known of an event's Renyi divergence at an order."""
+    place = renyi_filter.ORDERS.index(order)
+    bounds = []
+    if math.isfinite(pure):
+        bounds.append(float(renyi_curves.pure(pure)[place]))
+    if event_costs.has_divergences(event, budget.adjacency):
+        orders, row = event_costs.divergences(event, budget.adjacency, (float(order),))
+        bounds.append(float(row[np.flatnonzero(np.array(orders) == order)[0]]))
+    if not bounds:
+        raise events.UnsupportedEventError(
+            f"no Renyi divergence is known of {event} under {budget.adjacency} adjacency"
+        )
+    return min(bounds)
+
+
+def _fits(spent: Spent) -> bool:
+    return spent.used <= spent.limit * (1 + _ROUNDING)
+
+
+def _fitting(
+    budget: Budget, receipts: Sequence[DpEvent], receipt_at: Callable[[float], DpEvent]
+) -> float | None:
+    """Return about the largest epsilon of two digits at which a query fits; None if none does."""
+
+    def possible(epsilon: float) -> bool:
+        try:
+            return _fits(spend(budget, [*receipts, receipt_at(epsilon)]))
+        except ValueError:  # out of the reach of any noise
+            return False
+
+    left = spend(budget, receipts).left
+    if left <= 0:
+        return None
+    high, low = budget.epsilon, left / 1000
+    if budget.rule == "sum":
+        low = _two_digits(left)
+    if not possible(low):
+        return None
+    for _ in range(_FITTING_STEPS):
+        middle = math.sqrt(low * high)
+        if _two_digits(high) <= _two_digits(low) or high / low < 1.005:
+            break
+        low, high = (middle, high) if possible(middle) else (low, middle)
+    rounded = _two_digits(low)
+    return rounded if rounded > 0 and possible(rounded) else None
+
+
+def _two_digits(value: float) -> float:
+    """Round down to two significant digits."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return float(f"{math.floor(value / unit * (1 + _ROUNDING)) * unit:.2g}")
+
+
+def _sentence(budget: Budget, cost: float, left: float, fits: float | None) -> str:
+    order = budget.order
+    kind = "" if order is None else f" of Renyi divergence at order {order}"
+    remaining = remainder_text(left * (1 + _ROUNDING))
+    text = (
+        f"this query costs {_decimals(epsilon_text(cost * (1 - _ROUNDING)))}{kind}; "
+        f"{_decimals(remaining)} of {_decimals(remainder_text(budget.limit))} is left"
+    )
+    return text if fits is None else f"{text}; at epsilon = {_decimals(f'{fits:g}')} it fits"
+
+
+def _decimals(text: str) -> str:
+    """Return a figure with two decimals or more, as an amount is written."""
+    whole, _, rest = text.partition(".")
+    return text if "e" in text or text == "∞" else f"{whole}.{rest:0<2}"
