@@ -4,9 +4,128 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self, TypeGuard
+from typing import Any, Final, Literal, Self, TypeAlias, TypeGuard
 
 from zerosum.client.renyi_filter import ORDERS
+
+BudgetUnit: TypeAlias = Literal["client", "record"]
+"""Who a cost protects: all of a client's data, or one record of it."""
+
+BudgetRule: TypeAlias = Literal["renyi", "sum"]
+"""How costs are held to a limit: Renyi divergences at one order, or pure epsilons."""
+
+
+@dataclass(frozen=True)
+class UnitPrice:
+    """Cost of one contribution to one unit of privacy.
+
+    Attributes
+    ----------
+    row : tuple of float or None
+        Renyi divergences at :data:`~zerosum.client.renyi_filter.ORDERS`; None where nothing bounds
+        them.
+    pure : float or None
+        Epsilon at delta 0; None where there is none.
+    """
+
+    row: tuple[float, ...] | None = None
+    pure: float | None = None
+
+
+UNBOUNDED: Final = UnitPrice()
+"""What has no bound."""
+
+
+@dataclass(frozen=True)
+class Price:
+    """Cost of one contribution, to its client as a whole and to one record of it."""
+
+    client: UnitPrice = UNBOUNDED
+    record: UnitPrice = UNBOUNDED
+
+    @classmethod
+    def of(cls, cost: "Price | Sequence[float] | None") -> "Price":
+        """Return a price; a bare row of divergences is the client's, and None has no bound."""
+        if isinstance(cost, Price):
+            return cost
+        return cls() if cost is None else cls(UnitPrice(tuple(cost)))
+
+
+@dataclass(frozen=True)
+class UnitSpending:
+    """Costs of a client's contributions to one unit of privacy.
+
+    Attributes
+    ----------
+    charged : int
+        Contributions whose divergences are in the sum.
+    divergences : tuple of float
+        Their sum at each of :data:`~zerosum.client.renyi_filter.ORDERS`; empty for none.
+    pure_charged : int
+        Contributions whose pure epsilon is in the sum.
+    pure : float
+        That sum.
+    """
+
+    charged: int = 0
+    divergences: tuple[float, ...] = ()
+    pure_charged: int = 0
+    pure: float = 0.0
+
+    def with_price(self, price: UnitPrice) -> "UnitSpending":
+        """Add a contribution; a part that is None, or of other orders, is not charged."""
+        added = self
+        if price.row is not None and len(price.row) == len(ORDERS):
+            before = self.divergences or (0.0,) * len(ORDERS)
+            total = tuple(float(a + b) for a, b in zip(before, price.row, strict=True))
+            added = replace(added, charged=self.charged + 1, divergences=total)
+        if price.pure is not None:
+            pure = self.pure + float(price.pure)
+            added = replace(added, pure_charged=self.pure_charged + 1, pure=pure)
+        return added
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "charged": self.charged,
+            "divergences": list(self.divergences),
+            "pure_charged": self.pure_charged,
+            "pure": self.pure,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Read what :meth:`to_json` wrote, unchecked."""
+        costs = value["divergences"]
+        return cls(
+            charged=value["charged"],
+            divergences=tuple(costs) if _are_costs(costs) else (-1.0,),
+            pure_charged=value["pure_charged"],
+            pure=value["pure"],
+        )
+
+    def is_consistent(self, contributions: int) -> bool:
+        """Test whether so many contributions can have cost this.
+
+        Parameters
+        ----------
+        contributions : int
+            Vectors sent, of any cost.
+
+        Returns
+        -------
+        bool
+            False for a damaged record.
+        """
+        return (
+            _is_count(self.charged)
+            and self.charged <= contributions
+            and len(self.divergences) == (len(ORDERS) if self.charged else 0)
+            and _is_count(self.pure_charged)
+            and self.pure_charged <= contributions
+            and _is_sum(self.pure)
+            and (self.pure_charged > 0 or self.pure == 0)
+        )
 
 
 @dataclass(frozen=True)
@@ -17,40 +136,51 @@ class Spending:
     ----------
     contributions : int
         Vectors sent.
-    charged : int
-        Those of them whose cost is in ``divergences``. Fewer than ``contributions`` where a vector
-        had no bound, or was sent by a version that did not charge as this one does.
-    divergences : tuple of float
-        Sum of their Renyi divergences at each of :data:`~zerosum.client.renyi_filter.ORDERS`;
-        empty for none.
+    client, record : UnitSpending
+        What they cost the client as a whole, and one record of it. Fewer are charged than were
+        sent where a vector had no bound, or was sent by a version that did not charge as this one.
     by_run : mapping of str to int
         Contributions to each run, by the SHA-256 of its id in hexadecimal digits.
+    rule : str or None
+        How the budget is kept: fixed when a policy first had a ``max_epsilon``.
     order : int or None
-        The order at which the budget is kept: fixed when a policy first had a ``max_epsilon``.
+        Under the rule "renyi": the order at which it is kept, fixed then as well.
     max_epsilon, delta : float or None
         Of the policy that was last in force.
     """
 
     contributions: int = 0
-    charged: int = 0
-    divergences: tuple[float, ...] = ()
+    client: UnitSpending = UnitSpending()
+    record: UnitSpending = UnitSpending()
     by_run: Mapping[str, int] = field(default_factory=dict)
+    rule: BudgetRule | None = None
     order: int | None = None
     max_epsilon: float | None = None
     delta: float | None = None
 
+    def of(self, unit: BudgetUnit) -> UnitSpending:
+        """Return what was spent of one unit."""
+        return self.record if unit == "record" else self.client
+
+    @property
+    def divergences(self) -> tuple[float, ...]:
+        """Sum of the client's divergences; empty for none."""
+        return self.client.divergences
+
     @property
     def bounded(self) -> bool:
-        """Return whether every vector sent has a cost."""
-        return self.charged == self.contributions
+        """Return whether every vector sent has a cost to the client as a whole."""
+        return self.client.charged == self.contributions
 
-    def with_contribution(self, cost: Sequence[float] | None, run_id: bytes = b"") -> Self:
+    def with_contribution(
+        self, cost: Price | Sequence[float] | None, run_id: bytes = b""
+    ) -> "Spending":
         """Count one more vector; a cost of None, or at other orders, is none.
 
         Parameters
         ----------
-        cost : sequence of float or None
-            Renyi divergences at all orders.
+        cost : Price or sequence of float or None
+            A bare row is that of the client.
         run_id : bytes
             Whose vector it is.
 
@@ -59,44 +189,48 @@ class Spending:
         Spending
             A new record.
         """
-        run = run_name(run_id)
-        counted = replace(
+        run, price = run_name(run_id), Price.of(cost)
+        return replace(
             self,
             contributions=self.contributions + 1,
+            client=self.client.with_price(price.client),
+            record=self.record.with_price(price.record),
             by_run={**self.by_run, run: self.by_run.get(run, 0) + 1},
         )
-        if cost is None or len(cost) != len(ORDERS):
-            return counted
-        before = self.divergences or (0.0,) * len(ORDERS)
-        total = tuple(float(a + b) for a, b in zip(before, cost, strict=True))
-        return replace(counted, charged=self.charged + 1, divergences=total)
 
-    def with_budget(self, order: int, max_epsilon: float, delta: float) -> Self:
-        """Open a budget, or move its limits: the first order stays.
+    def with_budget(
+        self, order: int | None, max_epsilon: float, delta: float, rule: BudgetRule = "renyi"
+    ) -> "Spending":
+        """Open a budget, or move its limits: the first rule and order stay.
 
-        Costs add up to a valid bound only at an order that was fixed before they were incurred.
+        Costs add up to a valid bound only by a rule, and at an order, that were fixed before they
+        were incurred.
 
         Parameters
         ----------
-        order : int
-            The Renyi order of this policy.
+        order : int or None
+            The Renyi order of this policy; None under the rule "sum".
         max_epsilon, delta : float
             Its limits.
+        rule : str
+            What it asks for.
 
         Returns
         -------
         Spending
             A new record.
         """
-        first = order if self.order is None else self.order
-        return replace(self, order=first, max_epsilon=max_epsilon, delta=delta)
+        if self.rule is not None:
+            return replace(self, max_epsilon=max_epsilon, delta=delta)
+        return replace(self, rule=rule, order=order, max_epsilon=max_epsilon, delta=delta)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; the number of contributions is kept beside them."""
         return {
-            "charged": self.charged,
-            "divergences": list(self.divergences),
+            **self.client.to_json(),
+            "record": self.record.to_json(),
             "by_run": dict(self.by_run),
+            "rule": self.rule,
             "order": self.order,
             "max_epsilon": self.max_epsilon,
             "delta": self.delta,
@@ -104,7 +238,7 @@ class Spending:
 
     @classmethod
     def from_json(cls, contributions: object, value: object) -> Self:
-        """Read what :meth:`to_json` wrote.
+        """Read what :meth:`to_json` wrote, or an earlier version.
 
         Parameters
         ----------
@@ -127,14 +261,20 @@ class Spending:
         if not _is_count(contributions) or not isinstance(value, dict):
             raise ValueError("no record of contributions")
         fields = cls().to_json()
-        if value and value.keys() != fields.keys():
+        if value.keys() == fields.keys() - _ADDED:
+            # Before there were queries: no pure epsilons, no costs of records, and one rule.
+            value = value | {"rule": None if value["order"] is None else "renyi"}
+        elif value and value.keys() != fields.keys():
             raise ValueError("another record's keys")
         read = fields | value
+        if not isinstance(read["record"], dict) or read["record"].keys() != _UNIT_KEYS:
+            raise ValueError("no costs of records")
         spending = cls(
             contributions=contributions,
-            charged=read["charged"],
-            divergences=tuple(read["divergences"]) if _are_costs(read["divergences"]) else (-1.0,),
+            client=UnitSpending.from_json(read),
+            record=UnitSpending.from_json(read["record"]),
             by_run=read["by_run"],
+            rule=read["rule"],
             order=read["order"],
             max_epsilon=read["max_epsilon"],
             delta=read["delta"],
@@ -145,17 +285,30 @@ class Spending:
 
     def _is_consistent(self) -> bool:
         runs = self.by_run
-        limits = (self.max_epsilon, self.delta)
-        opened = type(self.order) is int and self.order in ORDERS and all(map(_is_positive, limits))
         return (
-            _is_count(self.charged)
-            and self.charged <= self.contributions
-            and len(self.divergences) == (len(ORDERS) if self.charged else 0)
+            self.client.is_consistent(self.contributions)
+            and self.record.is_consistent(self.contributions)
             and isinstance(runs, dict)
             and all(map(_is_count, runs.values()))
             and sum(runs.values()) <= self.contributions
-            and (opened or (self.order is None and limits == (None, None)))
+            and self._budget_is_whole()
         )
+
+    def _budget_is_whole(self) -> bool:
+        """Return whether a budget was opened wholly, or not at all."""
+        order, limits = self.order, (self.max_epsilon, self.delta)
+        if self.rule is None:
+            return order is None and limits == (None, None)
+        if not all(map(_is_positive, limits)):
+            return False
+        if self.rule == "sum":
+            return order is None
+        return self.rule == "renyi" and type(order) is int and order in ORDERS
+
+
+_UNIT_KEYS: Final = UnitSpending().to_json().keys()
+_ADDED: Final = {"pure_charged", "pure", "record", "rule"}
+"""Keys of :meth:`Spending.to_json` that records from before there were queries lack."""
 
 
 def run_name(run_id: bytes) -> str:
@@ -169,6 +322,10 @@ def _is_count(value: object) -> TypeGuard[int]:
 
 def _is_positive(value: object) -> bool:
     return type(value) is float and math.isfinite(value) and value > 0
+
+
+def _is_sum(value: object) -> bool:
+    return type(value) is float and value >= 0  # NaN is not; infinity admits nothing more
 
 
 def _are_costs(value: object) -> bool:

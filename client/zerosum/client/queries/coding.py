@@ -34,7 +34,7 @@ def coded(column: Column, values: Iterable[Any]) -> NDArray[Any]:
     Returns
     -------
     ndarray, shape (number of values,)
-        As :class:`Table` describes; read-only.
+        As ``table.Table`` describes; read-only.
     """
     if isinstance(column, IntegerColumn | NumberColumn):
         array = _floats(values)

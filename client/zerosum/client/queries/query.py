@@ -4,7 +4,6 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter, field_validator
 
-from zerosum.client.nearest_word import did_you_mean
 from zerosum.client.queries import words
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.moves import Block, dimension
@@ -85,7 +84,7 @@ class _Base(Spec):
         QueryError
             If the query does not fit the schema, or is not resolved.
         """
-        raise NotImplementedError
+        return self._blocks(schema, payload)
 
     def rounds(self, schema: Schema) -> int:
         """Return the number of private sums that answer the query."""
@@ -130,8 +129,11 @@ class _Base(Spec):
     def _check(self, schema: Schema) -> None:
         """Refuse what is wrong with this kind."""
 
+    def _blocks(self, schema: Schema, payload: bytes) -> tuple[Block, ...]:
+        raise NotImplementedError
+
     def _cells(self, schema: Schema, payload: bytes) -> int:
-        return dimension(self.blocks(schema, payload))
+        return dimension(self._blocks(schema, payload))
 
 
 class Count(_Base):
@@ -139,7 +141,7 @@ class Count(_Base):
 
     kind: Literal["count"] = "count"
 
-    def blocks(self, schema: Schema, payload: bytes = b"") -> tuple[Block, ...]:
+    def _blocks(self, schema: Schema, payload: bytes) -> tuple[Block, ...]:
         """Return one cell of weight 1."""
         return (Block(1, 1),)
 
@@ -159,7 +161,7 @@ class Histogram(_Base):
         """The columns, then those they are split by."""
         return (*self.columns, *self.by)
 
-    def blocks(self, schema: Schema, payload: bytes = b"") -> tuple[Block, ...]:
+    def _blocks(self, schema: Schema, payload: bytes) -> tuple[Block, ...]:
         """Return one block: the product of the domains."""
         return (Block(_product(schema, self.asked), 1),)
 
@@ -189,7 +191,7 @@ class Moments(_Base):
         """The column."""
         return (self.column,)
 
-    def blocks(self, schema: Schema, payload: bytes = b"") -> tuple[Block, ...]:
+    def _blocks(self, schema: Schema, payload: bytes) -> tuple[Block, ...]:
         """Return one block of `order` + 1 cells."""
         if self.weight is None:
             raise QueryError(f"{self.kind}: weight is not resolved; calibrate it first")
@@ -222,7 +224,7 @@ class Quantile(_Base):
         """The column."""
         return (self.column,)
 
-    def blocks(self, schema: Schema, payload: bytes = b"") -> tuple[Block, ...]:
+    def _blocks(self, schema: Schema, payload: bytes) -> tuple[Block, ...]:
         """Return one block a level, from 16 cells to the leaves."""
         return tuple(Block(FAN_OUT**level, 1) for level in range(1, LEVELS + 1))
 
@@ -245,7 +247,7 @@ class Bayes(_Base):
         """The label, then the features."""
         return (self.label, *self.features)
 
-    def blocks(self, schema: Schema, payload: bytes = b"") -> tuple[Block, ...]:
+    def _blocks(self, schema: Schema, payload: bytes) -> tuple[Block, ...]:
         """Return one block a feature: label x feature, the feature varying fastest."""
         return tuple(Block(_product(schema, (self.label, f)), 1) for f in self.features)
 
@@ -275,7 +277,7 @@ class Words(_Base):
         """Return the number of private sums: half the column's length, rounded up."""
         return words.rounds(self.text(schema))
 
-    def blocks(self, schema: Schema, payload: bytes = b"") -> tuple[Block, ...]:
+    def _blocks(self, schema: Schema, payload: bytes) -> tuple[Block, ...]:
         """Return one block: a cell a candidate."""
         return (Block(self._cells(schema, payload), 1),)
 
@@ -289,6 +291,14 @@ class Words(_Base):
 
     def text(self, schema: Schema) -> TextColumn:
         """Return the column's domain.
+
+        Parameters
+        ----------
+        schema : Schema
+
+        Returns
+        -------
+        TextColumn
 
         Raises
         ------
@@ -317,7 +327,7 @@ class Marginals(_Base):
         """The columns of all cliques, each once."""
         return tuple(dict.fromkeys(name for clique in self.cliques for name in clique))
 
-    def blocks(self, schema: Schema, payload: bytes = b"") -> tuple[Block, ...]:
+    def _blocks(self, schema: Schema, payload: bytes) -> tuple[Block, ...]:
         """Return one block a clique: the product of its domains, the last varying fastest."""
         return tuple(Block(_product(schema, clique), 1) for clique in self.cliques)
 
@@ -349,7 +359,7 @@ class Oracle(_Base):
         column = schema.column(self.column)
         return column.cells + (not isinstance(column, CategoryColumn))
 
-    def blocks(self, schema: Schema, payload: bytes = b"") -> tuple[Block, ...]:
+    def _blocks(self, schema: Schema, payload: bytes) -> tuple[Block, ...]:
         """Return one block of k cells; a report adds 0 or 1 to each of them."""
         k = self.size(schema)
         return (Block(k, k),)
@@ -386,21 +396,6 @@ KINDS = (
     "oracle",
 )
 """Names of all kinds of query."""
-
-
-def known_kind(name: str) -> str:
-    """Return the name of a kind of query, or refuse it.
-
-    Raises
-    ------
-    QueryError
-        If there is no such kind.
-    """
-    if name not in KINDS:
-        raise QueryError(
-            f'there is no query "{name}"{did_you_mean(name, KINDS)}; there are {", ".join(KINDS)}'
-        )
-    return name
 
 
 def _product(schema: Schema, names: tuple[str, ...]) -> int:

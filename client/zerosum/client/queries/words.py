@@ -105,7 +105,18 @@ def candidates(column: TextColumn, surviving: Sequence[str]) -> tuple[str, ...]:
 
 
 def candidate_count(column: TextColumn, surviving: Sequence[str]) -> int:
-    """Return how many candidates there are, without listing them."""
+    """Return how many candidates there are, without listing them.
+
+    Parameters
+    ----------
+    column : TextColumn
+    surviving : sequence of str
+        As `prefixes` returns them.
+
+    Returns
+    -------
+    int
+    """
     finished = sum(prefix.endswith(PADDING) for prefix in surviving)
     letters, length = len(column.alphabet), len(surviving[0])
     second = 1 if length + 1 == column.length else letters + 1
