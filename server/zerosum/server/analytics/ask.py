@@ -7,22 +7,26 @@ that was never opened, and the same call goes on from there.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.client.request import QueryRequest
+from zerosum.server.analytics import prefixes
+from zerosum.server.analytics.answer_epsilons import epsilons
 from zerosum.server.analytics.answers import Answer, answer
-from zerosum.server.analytics.asks import Ask, QueryTerms
+from zerosum.server.analytics.asks import Ask, QueryAbandoned, QueryTerms
 from zerosum.server.analytics.budget import check
 from zerosum.server.analytics.costs import Costed, cost
 from zerosum.server.analytics.ledger import Part, QueryLedger
-from zerosum.server.analytics.prefixes import survivors
 from zerosum.server.analytics.stored_answers import AnswerEntry, StoredAnswers, StoredSum
 from zerosum.server.private_sum.coordinator import Charge, RoundAbandoned
 
 if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
     from zerosum.server.private_sum.aggregate import Aggregate
 
 
@@ -40,10 +44,6 @@ class PrivateSums(Protocol):
     ) -> "Aggregate":
         """Ask a cohort a question and open the sum of the answers."""
         ...
-
-
-class QueryAbandoned(Exception):
-    """No answer: too few clients were left, or a sum that honest clients cannot have was refused."""
 
 
 def ask(
@@ -150,11 +150,17 @@ def admit(
         due += not (number_kept or again)
     if due == 0:
         return
-    observer = costed.terms.budget.observer
-    receipts = [costed.event(observer)] * due
-    if costed.terms.budget.rule == "plan":
+    budget = costed.terms.budget
+
+    def receipt_at(epsilon: float) -> "DpEvent":
+        other = replace(costed.ask, epsilon=epsilon)
+        return cost(other, costed.terms).whole(budget.observer)
+
+    if budget.rule == "plan":
         ledger.check_planned(costed.key, due)
-    check(costed.terms.budget, ledger.receipts(observer), receipts)
+    new = costed.whole(budget.observer, due)
+    spent = ledger.receipts(budget.observer)
+    check(budget, spent, new, planned=ledger.planned(budget.observer), receipt_at=receipt_at)
 
 
 def _sum(
@@ -211,13 +217,22 @@ def _kept(
 
 
 def _next_payload(costed: Costed, kept: Sequence[StoredSum]) -> bytes | None:
-    """Return the prefixes of the next round of words; None where no prefix is left."""
-    raise NotImplementedError
+    """Return the prefixes that the next round continues; None where none is left."""
+    last = kept[-1]
+    question = costed.question(last.round)
+    left = prefixes.survivors(question, last.noisy, costed.noise, last.payload)
+    return prefixes.payload_of(left) if left else None
 
 
 def _answer(costed: Costed, kept: Sequence[StoredSum]) -> Answer:
-    raise NotImplementedError
+    """Make the answer of its sums, which is free, with what they cost."""
+    last = kept[-1]
+    noise = None if costed.privacy.noise_inside else costed.noise
+    made = answer(costed.question(last.round), last.noisy, noise, last.clients, last.payload)
+    receipt = {"sums": costed.sums, **costed.receipts}
+    return replace(made, epsilon=epsilons(costed), receipt=receipt)
 
 
 def _entry(costed: Costed, asked: int, name: str, made: Answer) -> AnswerEntry:
-    raise NotImplementedError
+    values = {"asked_epsilon": costed.ask.epsilon, **made.to_json()}
+    return AnswerEntry(name, costed.key, asked, values, made.rows())

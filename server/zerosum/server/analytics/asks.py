@@ -22,6 +22,10 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 """Names are of files: answers/NAME.csv."""
 
 
+class QueryAbandoned(Exception):
+    """No answer: too few clients were left, or a sum that honest clients cannot have was refused."""
+
+
 @dataclass(frozen=True)
 class Ask:
     """One question of an analyst, with what it may cost.

@@ -18,6 +18,7 @@ from dp_accounting import DpEvent
 
 from zerosum.client import renyi_filter
 from zerosum.client.privacy import events, renyi_curves
+from zerosum.client.queries.errors import QueryError
 from zerosum.server.privacy import event_costs
 from zerosum.server.privacy.accountant import Ledger
 from zerosum.server.privacy.rounding import epsilon_text, remainder_text
@@ -36,7 +37,7 @@ _FITTING_STEPS = 40
 """Epsilons that are tried in search of one that still fits."""
 
 
-class BudgetError(ValueError):
+class BudgetError(QueryError):
     """A budget admits no query of this kind, or cannot be opened: one line for the analyst."""
 
 

@@ -7,7 +7,7 @@ schema and the terms of the budget.
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from zerosum.client.queries.schema import Schema
 from zerosum.client.request import QueryQuestion
 from zerosum.client.spec.query_privacy import QueryPrivacy
 from zerosum.server.analytics.asks import Ask, QueryTerms
-from zerosum.server.analytics.calibrate import calibrate, moments_weight
+from zerosum.server.analytics.calibrate import Noise, calibrate, moments_weight
 from zerosum.server.analytics.ledger import Part
 from zerosum.server.analytics.noise_law import ReleasedNoise
 from zerosum.server.analytics.receipts import read_receipt, receipt_values
@@ -102,6 +102,14 @@ class Costed:
         """Return the receipt of one of its sums against an observer."""
         return read_receipt(self.receipts[observer])
 
+    def whole(self, observer: ObserverName, sums: int | None = None) -> "DpEvent":
+        """Return the receipt of several of its sums, all of them unless a number is given."""
+        import dp_accounting
+
+        count = self.sums if sums is None else sums
+        event = self.event(observer)
+        return event if count == 1 else dp_accounting.SelfComposedDpEvent(event, count)
+
     def part(self, asked: int, number: int, name: str) -> Part:
         """Return one of its sums, as the ledger has it.
 
@@ -164,6 +172,10 @@ def cost(ask: Ask, terms: QueryTerms) -> Costed:
         )
     except ValueError as error:
         raise QueryError(f"{query.kind}: {error}") from None
+    # A fellow client knows its own share of Skellam noise: what it faces is what is calibrated.
+    # Shares of geometric noise are divided by an f under which it faces all of it.
+    faced = _faced(noise, terms)
+    noise = replace(noise, scale=noise.scale / math.sqrt(faced))
     privacy = QueryPrivacy(
         law=noise.law,
         scale=noise.scale,
@@ -175,7 +187,7 @@ def cost(ask: Ask, terms: QueryTerms) -> Costed:
     ratio = 1 / float(_honest_part(privacy, terms))
     # One share of its own has no receipt: below a whole law the noise is not log-concave.
     receipts: dict[ObserverName, dict[str, Any] | None] = {
-        "sum": receipt_values(noise.receipt(one)),
+        "sum": receipt_values(noise.receipt(one, faced)),
         "release": receipt_values(noise.receipt(one, ratio)),
         "local": None,
     }
@@ -223,6 +235,14 @@ def _local(ask: Ask, terms: QueryTerms) -> Costed:
     return Costed(
         ask, terms, query, privacy, 1, {"sum": values, "release": values, "local": values}
     )
+
+
+def _faced(noise: Noise, terms: QueryTerms) -> float:
+    """Return the part of the guaranteed noise that a fellow client faces, at most 1."""
+    if noise.law == "geometric":
+        return 1.0
+    n = terms.clients // terms.groups
+    return min(1.0, (n - 1) / (n * terms.honest_fraction))
 
 
 def _honest_part(privacy: QueryPrivacy, terms: QueryTerms) -> Fraction:

@@ -268,6 +268,16 @@ class QueryLedger:
             if each.opened or observer == "local"
         ]
 
+    def planned(self, observer: ObserverName) -> "list[DpEvent] | None":
+        """Return all receipts that the rule "plan" fixed; None under the other rules."""
+        if self.header.budget["rule"] != "plan":
+            return None
+        return [
+            read_receipt(each.receipts.get(observer))
+            for each in self.header.planned
+            for _ in range(each.sums)
+        ]
+
     def check_planned(self, ask: str, due: int) -> None:
         """Refuse sums that the plan does not have, or has no more of.
 

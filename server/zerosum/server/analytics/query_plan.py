@@ -5,6 +5,7 @@
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -86,24 +87,27 @@ class QueryPlan(Spec):
     """SHA-256 of the data, in a folder of queries."""
 
 
-class PlanFile(Spec):
+@dataclass(frozen=True)
+class PlanFile:
     """A plan with its schema and queries.
 
     Attributes
     ----------
     plan : QueryPlan
         Settings.
-    schema_ : Schema
+    domains : Schema
         The declared domains.
     queries : tuple of Draft
         In order.
     """
 
-    model_config = Spec.model_config | {"arbitrary_types_allowed": True}
-
     plan: QueryPlan
     domains: Schema
     queries: tuple[Draft, ...] = ()
+
+    def changed(self, **settings: Any) -> "PlanFile":
+        """Return it with other settings."""
+        return replace(self, plan=self.plan.model_copy(update=settings))
 
 
 def parse_plan(document: Mapping[str, Any], where: str) -> PlanFile:

@@ -18,7 +18,9 @@ from zerosum.simulations.commands.attack import attack
 from zerosum.simulations.commands.bench import bench_app
 from zerosum.simulations.commands.budget import budget
 from zerosum.simulations.commands.keys import keys_app, roster_app
+from zerosum.simulations.commands.query import query_app
 from zerosum.simulations.commands.rehearse import rehearse
+from zerosum.simulations.commands.schema import schema
 from zerosum.simulations.new import Kind
 from zerosum.simulations.terminal.loading import loading
 from zerosum.simulations.terminal.signals import continue_with, interruptible, start_again
@@ -64,11 +66,13 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.add_typer(bench_app, name="bench")
+app.add_typer(query_app, name="query")
 app.add_typer(keys_app, name="keys")
 app.add_typer(roster_app, name="roster")
 app.command()(rehearse)
 app.command()(attack)
 app.command()(budget)
+app.command()(schema)
 
 
 def _print_version(asked: bool) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
@@ -16,8 +16,8 @@ from zerosum.client.queries.schema import Schema
 from zerosum.client.queries.table import Table
 from zerosum.client.request import MAX_RECORDS
 from zerosum.server.analytics.answers import Answer
-from zerosum.server.analytics.ask import QueryAbandoned, ask
-from zerosum.server.analytics.asks import Ask
+from zerosum.server.analytics.ask import ask
+from zerosum.server.analytics.asks import Ask, QueryAbandoned
 from zerosum.server.analytics.budget import Spent, spend
 from zerosum.server.analytics.costs import Costed, cost
 from zerosum.server.analytics.drafts import Draft
@@ -232,7 +232,7 @@ class Federation:
         if isinstance(given, str | Path):
             path = Path(given)
             known = {"data": str(path.resolve()), "fingerprint": fingerprint(path)}
-            file = file.model_copy(update={"plan": file.plan.model_copy(update=known)})
+            file = file.changed(**known)
             dealt = deal_file(file.plan, file.domains)
         else:
             dealt = dealt_of(given, file.plan, file.domains)
@@ -330,9 +330,24 @@ class Federation:
                 around.enter_context(logged("zerosum.server", self.folder / SERVER_LOG))
             return self._answered(question, draft.attempts)
 
-    def run(self) -> list[Answer]:
-        """Answer every query of the plan, in order; those that are stored cost nothing."""
-        return [self.ask(draft) for draft in self._due()]
+    def run(self, said: Callable[[Answer], None] = lambda answer: None) -> list[Answer]:
+        """Answer every query of the plan, in order; those that are stored cost nothing.
+
+        Parameters
+        ----------
+        said : callable
+            Given each answer as it comes.
+
+        Returns
+        -------
+        list of Answer
+            One for each query.
+        """
+        answers = []
+        for draft in self._due():
+            answers.append(self.ask(draft))
+            said(answers[-1])
+        return answers
 
     def report(self) -> Path:
         """Draw ``report.html`` of the folder, and return its path.
@@ -380,7 +395,7 @@ class Federation:
         if self.terms.budget.rule == "plan" or noted in self._file.queries:
             return
         queries = (*self._file.queries, noted)
-        self._file = self._file.model_copy(update={"queries": queries})
+        self._file = replace(self._file, queries=queries)
         if self.folder is not None:
             write_plan(self.folder, self._file)
 

@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from zerosum.client.protocol.survivors import CohortTooSmallError
@@ -11,7 +12,7 @@ from zerosum.client.queries.schema import Schema
 from zerosum.client.spec import SecAggSpec
 from zerosum.client.spec.query_privacy import QueryPrivacy
 from zerosum.server.analytics.asks import QueryTerms
-from zerosum.server.analytics.budget import Budget, check
+from zerosum.server.analytics.budget import Budget, check_plan
 from zerosum.server.analytics.costs import Costed, cost
 from zerosum.server.analytics.drafts import Draft
 from zerosum.server.analytics.ledger import PlannedSums, QueryHeader
@@ -163,7 +164,7 @@ def check_costs(file: PlanFile, terms: QueryTerms) -> None:
         ]
         if not events:
             raise QueryError('rule = "plan" and no [[queries]]: write one, or rule = "sum"')
-        check(terms.budget, [], events)
+        check_plan(terms.budget, events)
 
 
 def paid_queries(file: PlanFile, terms: QueryTerms) -> Iterator[tuple[Draft, Costed]]:
@@ -202,8 +203,7 @@ def run_id(file: PlanFile) -> bytes:
     bytes
         16 of them.
     """
-    plan = file.plan.model_copy(update={"data": None})
-    fixed = plan_toml(PlanFile(plan=plan, domains=file.domains))
+    fixed = plan_toml(replace(file, queries=()).changed(data=None))
     return hashlib.sha256(b"zerosum/1 simulated queries\0" + fixed.encode()).digest()[:16]
 
 
