@@ -1,1 +1,1 @@
-"""Answers to queries: what is asked, what it costs, and what noisy sums say."""
+"""Queries of a federation: noise that meets an epsilon, budgets of an analyst, answers."""

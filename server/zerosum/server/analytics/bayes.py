@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from zerosum.client.queries.coding import cells_of
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.schema import OTHER
+from zerosum.client.queries.table import Table
 
 LEAST_COUNT = 0.5
 """What a cell counts at least: noise makes counts negative, and no class is ruled out by one cell.
@@ -43,13 +45,13 @@ class Classifier:
     cells: tuple[tuple[str, ...], ...]
     log_likelihoods: tuple[NDArray[np.float64], ...]
 
-    def predict(self, codes: Mapping[str, ArrayLike]) -> NDArray[np.int64]:
+    def predict(self, table: Table) -> NDArray[np.int64]:
         """Return the most probable class of each row.
 
         Parameters
         ----------
-        codes : mapping of str to array of int, shape (rows,)
-            Each feature's cell, as a table holds it; a negative one is missing and says nothing.
+        table : Table
+            Whose schema gives the features the cells that the classifier knows.
 
         Returns
         -------
@@ -59,18 +61,18 @@ class Classifier:
         Raises
         ------
         QueryError
-            If a feature is absent, or has a cell that the classifier does not know.
+            If a feature is absent, or has other cells.
         """
-        best: NDArray[np.int64] = np.argmax(self.log_scores(codes), axis=1).astype(np.int64)
+        best: NDArray[np.int64] = np.argmax(self.log_scores(table), axis=1).astype(np.int64)
         return best
 
-    def log_scores(self, codes: Mapping[str, ArrayLike]) -> NDArray[np.float64]:
+    def log_scores(self, table: Table) -> NDArray[np.float64]:
         """Return each row's log-probability of each class, up to a constant.
 
         Parameters
         ----------
-        codes : mapping of str to array of int, shape (rows,)
-            As for :meth:`predict`.
+        table : Table
+            As for :meth:`predict`; what a row lacks says nothing of it.
 
         Returns
         -------
@@ -81,20 +83,18 @@ class Classifier:
         QueryError
             As for :meth:`predict`.
         """
-        scores: NDArray[np.float64] | None = None
-        for name, table in zip(self.features, self.log_likelihoods, strict=True):
-            if name not in codes:
-                raise QueryError(f'bayes: the classifier reads column "{name}", which is not there')
-            cell = np.asarray(codes[name])
-            if cell.size and int(cell.max()) >= table.shape[1]:
+        scores = np.tile(self.log_prior, (len(table), 1))
+        for name, labels, likelihood in zip(
+            self.features, self.cells, self.log_likelihoods, strict=True
+        ):
+            column = table.schema.column(name)
+            if column.labels != labels:
                 raise QueryError(
-                    f'bayes: column "{name}" has cell {int(cell.max())}; the classifier knows '
-                    f"{table.shape[1]}"
+                    f'bayes: column "{name}" has other cells than the classifier was made of: '
+                    "read the table by the schema of the query"
                 )
-            part = np.where(cell[:, None] >= 0, table.T[np.maximum(cell, 0)], 0.0)
-            scores = part + (self.log_prior if scores is None else scores)
-        if scores is None:
-            raise QueryError("bayes: a classifier without features predicts nothing")
+            cells = cells_of(column, table.columns[name])
+            scores += np.where(cells[:, None] >= 0, likelihood.T[np.maximum(cells, 0)], 0.0)
         return scores
 
     def to_json(self) -> dict[str, Any]:

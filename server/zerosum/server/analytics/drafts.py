@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from zerosum.client.nearest_word import did_you_mean
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.predicate import parse
-from zerosum.client.queries.query import KINDS, QUERY, Query, known_kind
+from zerosum.client.queries.query import KINDS, QUERY, Query
 from zerosum.client.queries.schema import Schema
 from zerosum.server.analytics.asks import Ask, MechanismChoice
 
@@ -93,12 +93,10 @@ class Draft:
         QueryError
             If a key is unknown, missing, or of another type.
         """
-        if "kind" not in written:
-            raise QueryError(f"{at}: kind is missing: one of {', '.join(KINDS)}")
-        try:
-            kind = known_kind(str(written["kind"]))
-        except QueryError as error:
-            raise QueryError(f"{at}: {error}") from None
+        kind = str(written.get("kind"))
+        if kind not in KINDS:
+            hint = did_you_mean(kind, KINDS) or f": there are {', '.join(KINDS)}"
+            raise QueryError(f"{at}: kind = {written.get('kind')!r} is no kind of query{hint}")
         own = {key: written[key] for key in _OWN if key in written}
         fields = {k: v for k, v in written.items() if k not in own and k != "kind"}
         for key in fields:

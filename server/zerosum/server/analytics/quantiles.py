@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from zerosum.client.queries.coding import edges
 from zerosum.client.queries.query import FAN_OUT, LEVELS
 from zerosum.client.queries.schema import IntegerColumn, NumberColumn
 from zerosum.server.analytics.consistency import Places, Reals, combine_upwards, least_squares
@@ -186,16 +187,11 @@ def leaf_ends(column: IntegerColumn | NumberColumn, leaves: int) -> tuple[Reals,
     lows, highs : ndarray of float64, shape (leaves,)
         In the column's unit; of an integer column the first and last integer of a leaf.
     """
+    ends = edges(column, leaves).astype(np.float64)
     if isinstance(column, NumberColumn):
-        ends = column.low + (column.high - column.low) * np.arange(leaves + 1) / leaves
         return ends[:-1], ends[1:]
-    # The integer x is in leaf (x - low) leaves // size: the first of leaf i is the least x with
-    # (x - low) leaves >= i size.
-    starts = np.array([-(-i * column.size // leaves) for i in range(leaves + 1)], dtype=np.float64)
-    empty = starts[1:] == starts[:-1]
-    lows, highs = starts[:-1] + column.low, starts[1:] - 1 + column.low
-    lows[empty] = highs[empty] = np.nan
-    return lows, highs
+    empty = ends[1:] == ends[:-1]
+    return np.where(empty, np.nan, ends[:-1]), np.where(empty, np.nan, ends[1:] - 1)
 
 
 def excess_ranks(leaves: Reals, q: float) -> Reals:
