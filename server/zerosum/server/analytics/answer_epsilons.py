@@ -33,7 +33,9 @@ def epsilons(costed: Costed) -> Mapping[str, EpsilonBound]:
     budget = costed.terms.budget
     masked = (GUARANTEED, MASKED)
     if costed.privacy.noise_inside:
-        return {name: _composed(costed, name, (OWN_REPORT,)) for name in ("release", "sum", "local")}
+        return {
+            name: _composed(costed, name, (OWN_REPORT,)) for name in ("release", "sum", "local")
+        }
     return {
         "release": _composed(costed, "release", (TOPPED_UP,)),
         "sum": _composed(costed, "sum", masked),

@@ -23,7 +23,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class QueryAbandoned(Exception):
-    """No answer: too few clients were left, or a sum that honest clients cannot have was refused."""
+    """No answer: too few clients were left, or their sum is none that honest ones can have."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from zerosum.client.files.durable_append import append_durably
 from zerosum.client.queries.errors import QueryError
+from zerosum.server.analytics.query_files import QUERY_LEDGER
 from zerosum.server.analytics.receipts import read_receipt
 from zerosum.server.privacy.ledger_file import (
     Count,
@@ -30,13 +31,11 @@ if TYPE_CHECKING:
 
     from zerosum.server.private_sum.coordinator import Charge, ChargeKind
 
-QUERY_LEDGER: Final = "queries.jsonl"
-
 QueryKey: TypeAlias = tuple[int, int, int]
 """Round, attempt, group: the session."""
 
 Receipts: TypeAlias = Mapping[ObserverName, Mapping[str, Any] | None]
-"""By observer, the event that the sum costs against it, in plain values; None: nothing bounds it."""
+"""By observer the event that a sum costs against it, in plain values; None: nothing bounds it."""
 
 
 class _Line(BaseModel):
@@ -200,6 +199,10 @@ class ChargedSum:
         """Round and attempt."""
         return self.charge.key[:2]
 
+    def receipt(self, observer: ObserverName) -> "DpEvent":
+        """Return what it costs against an observer; raise ValueError where nothing bounds it."""
+        return read_receipt(self.charge.receipts.get(observer))
+
 
 class QueryLedger:
     """Charges the sums of queries ahead of each, and knows what was charged.
@@ -263,7 +266,7 @@ class QueryLedger:
             If nothing bounds one of them against this observer.
         """
         return [
-            read_receipt(each.charge.receipts.get(observer))
+            each.receipt(observer)
             for each in self._sums.values()
             if each.opened or observer == "local"
         ]

@@ -25,9 +25,6 @@ from zerosum.client.request import MAX_RECORDS
 from zerosum.client.spec import Fraction, PositiveInt, Spec
 from zerosum.server.analytics.drafts import Draft
 
-QUERIES: Final = "queries.toml"
-"""The plan in a folder of queries."""
-
 DEFAULT_DELTA: Final = 1e-6
 
 Rule = Literal["plan", "sum", "renyi"]

@@ -11,18 +11,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.client.files.durable_append import replace_file
+from zerosum.server.analytics.query_files import ANSWERS, CELLS, SUMS
 from zerosum.server.config import ConfigError
 from zerosum.server.runs.plain_json import dumps
-
-ANSWERS: Final = "answers.json"
-CELLS: Final = "answers"
-SUMS: Final = "sums"
 
 
 @dataclass(frozen=True)

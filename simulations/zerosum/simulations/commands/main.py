@@ -249,7 +249,9 @@ def audit(
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(help="The folder of a run, finished or not.")],
+    folder: Annotated[
+        Path, typer.Argument(help="The folder of a run, finished or not, or of queries.")
+    ],
     public: Annotated[
         Path | None,
         typer.Option(
@@ -260,9 +262,18 @@ def report(
     ] = None,
 ) -> None:
     """Draw a run's report again from the files in its folder."""
+    from zerosum.server.analytics.query_files import QUERIES
     from zerosum.simulations.report import write_public_report, write_report
+    from zerosum.simulations.report.queries import write_query_report
 
     with user_errors(ConfigError, TaskError):
+        if (folder / QUERIES).is_file():
+            if public is not None:
+                raise ConfigError(
+                    f"--public {public}: {folder} holds queries, whose page is public"
+                )
+            Console().print(f"Report  {write_query_report(folder)}", soft_wrap=True, markup=False)
+            return
         if public is not None:
             made = write_public_report(folder, public)
             Console().print(f"Public report  {made}", soft_wrap=True, markup=False)

@@ -19,8 +19,8 @@ from zerosum.simulations.terminal.signals import continue_with, interruptible
 from zerosum.simulations.terminal.user_errors import check_writable, user_errors, write_json
 
 if TYPE_CHECKING:
-    from zerosum.server.analytics.answers import Answer
     from zerosum.client.queries.schema import Schema
+    from zerosum.server.analytics.answers import Answer
     from zerosum.server.analytics.drafts import Draft
     from zerosum.server.analytics.query_plan import PlanFile
     from zerosum.simulations.queries.federation import Federation
@@ -74,14 +74,12 @@ CsvFile = Annotated[Path | None, _option("Write the answer's cells here.", _OUT,
 DataFile = Annotated[Path | None, _option("CSV or Parquet file.", _DATA)]
 Seed = Annotated[int | None, _option("Of rows, dropouts and noise. [default: 0]", _DATA)]
 Clients = Annotated[int | None, _option("Deal the rows to so many clients.", _DATA)]
-Out = Annotated[
-    Path | None, _option("Folder of queries: a new one, or one to ask more in.", _OUT)
-]
+Out = Annotated[Path | None, _option("Folder of queries: a new one, or one to ask more in.", _OUT)]
 
 _COMMON: Mapping[str, Any] = {
     "epsilon": Annotated[float, _option("What the answer may cost.", _COST)],
     "where": Annotated[
-        str | None, typer.Option(help='Filter, as \'age >= 65 and sex = "Female"\'.')
+        str | None, typer.Option(help="Filter, as 'age >= 65 and sex = \"Female\"'.")
     ],
     "name": Annotated[str, _option("Name of the answer's file.", _OUT)],
     "mechanism": Annotated[
@@ -352,7 +350,9 @@ def _ask_one(kind: str, fields: dict[str, Any], common: dict[str, Any]) -> None:
             check_writable(path)
     out = common.pop("out")
     given = {_FIELDS.get(name, name): v for name, v in common.items() if v is not None}
-    draft = Draft.read({"kind": kind, **fields, **{k: v for k, v in asked.items() if v is not None}})
+    draft = Draft.read(
+        {"kind": kind, **fields, **{k: v for k, v in asked.items() if v is not None}}
+    )
     begun = out is not None and is_query_folder(out)
     read = _again(out, given) if begun else _new(draft, given)
     draft = _completed(draft, read.domains)
@@ -423,7 +423,7 @@ def _run(federation: "Federation", json_file: Path | None) -> None:
         answers = federation.run(lambda answer: _say(answer.sentence()))
         if json_file is not None:
             entries = list(federation.answers.entries)
-            write_json(json_file, {"answers": entries, "budget": federation.budget_values()})
+            write_json(json_file, {"answers": entries, "budget": federation.spending.document()})
         _show(federation, [], len(answers))
 
 
@@ -436,7 +436,9 @@ def _write(
 ) -> None:
     if json_file is not None:
         values = answer.to_json()
-        write_json(json_file, {"name": draft.name, **values, "budget": federation.budget_values()})
+        write_json(
+            json_file, {"name": draft.name, **values, "budget": federation.spending.document()}
+        )
     if csv_file is not None:
         from zerosum.server.analytics.stored_answers import table_text
 
@@ -449,8 +451,7 @@ def _show(federation: "Federation", answers: "Sequence[Answer]", asked: int = 1)
         _say(answer.sentence())
         for line in _figures(answer):
             _say(line)
-    for line in federation.budget_lines():
-        _say(line)
+    _say(f"Budget   {federation.spending.sentence()}")
     _say(f"Folder   {federation.folder}")
     _say(f"Report   {federation.report()}")
 
@@ -498,7 +499,7 @@ def _say(text: str) -> None:
 
 @contextmanager
 def _query_errors() -> Iterator[None]:
-    """Print what is wrong with a question in one line, and exit with 2; with 1 if it was given up."""
+    """Say in one line what is wrong, and exit with 2; with 1 where an answer was given up."""
     from zerosum.client.queries.errors import QueryError
     from zerosum.server.analytics.asks import QueryAbandoned
 

@@ -173,9 +173,7 @@ def bayes(label: str, features: Sequence[str], *, epsilon: float, **asked: Unpac
     return Draft("bayes", epsilon, {"label": label, "features": list(features)}, **asked)
 
 
-def marginals(
-    cliques: Sequence[Sequence[str]], *, epsilon: float, **asked: Unpack[Asked]
-) -> Draft:
+def marginals(cliques: Sequence[Sequence[str]], *, epsilon: float, **asked: Unpack[Asked]) -> Draft:
     """Tabulate several combinations of columns at once.
 
     Parameters

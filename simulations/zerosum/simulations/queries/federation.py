@@ -21,8 +21,10 @@ from zerosum.server.analytics.asks import Ask, QueryAbandoned
 from zerosum.server.analytics.budget import Spent, spend
 from zerosum.server.analytics.costs import Costed, cost
 from zerosum.server.analytics.drafts import Draft
-from zerosum.server.analytics.ledger import QUERY_LEDGER, QueryLedger
+from zerosum.server.analytics.ledger import QueryLedger
+from zerosum.server.analytics.query_files import QUERY_LEDGER
 from zerosum.server.analytics.query_plan import DEFAULT_DELTA, PlanFile, Rule, plan_of
+from zerosum.server.analytics.query_spending import QuerySpending, spending_of
 from zerosum.server.analytics.stored_answers import StoredAnswers
 from zerosum.server.runs.run_folder import CLIENT_LOG, SERVER_LOG
 from zerosum.simulations.engine.one_at_a_time import alone
@@ -293,6 +295,11 @@ class Federation:
         """What is spent of the budget, and what is left."""
         budget = self.terms.budget
         return spend(budget, self.ledger.receipts(budget.observer))
+
+    @property
+    def spending(self) -> QuerySpending:
+        """What is spent, by which query, and what is left."""
+        return spending_of(self.ledger)
 
     def cost(self, draft: Draft) -> Costed:
         """Return what a question would cost, and ask nothing."""

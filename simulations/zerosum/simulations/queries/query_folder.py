@@ -18,7 +18,8 @@ from zerosum.client.files.durable_append import replace_file
 from zerosum.client.files.file_lock import HeldError, held_alone
 from zerosum.client.files.private_files import OpenToOthersError
 from zerosum.client.queries.errors import QueryError
-from zerosum.server.analytics.query_plan import QUERIES, PlanFile, plan_toml, read_plan
+from zerosum.server.analytics.query_files import QUERIES
+from zerosum.server.analytics.query_plan import PlanFile, plan_toml, read_plan
 from zerosum.server.runs.run_folder import LOCK, check_unused
 
 _HEADER = "# Resolved queries of this folder. docs/analytics.md explains every key.\n"

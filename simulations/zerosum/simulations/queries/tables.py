@@ -124,7 +124,9 @@ def deal_file(plan: QueryPlan, schema: Schema) -> DealtTable:
     return deal_by(table, _column(path, plan.by))
 
 
-def dealt_of(data: Table | Mapping[str, Sequence[Any]], plan: QueryPlan, schema: Schema) -> DealtTable:
+def dealt_of(
+    data: Table | Mapping[str, Sequence[Any]], plan: QueryPlan, schema: Schema
+) -> DealtTable:
     """Deal the rows of a table in memory.
 
     Parameters
