@@ -17,7 +17,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from zerosum.client.files.private_files import OpenToOthersError
-from zerosum.client.flower.node_policy import PolicyError, read_policy
+from zerosum.client.flower.node_policy import NodeFile, PolicyError, read_node_file
 from zerosum.client.flower.refusals import log_refusal
 from zerosum.client.flower.simulated_node import (
     OPEN_POLICY,
@@ -45,7 +45,15 @@ from zerosum.client.protocol.node_keys import (
 )
 from zerosum.client.protocol.noise_source import Entropy, SeededEntropy, SystemEntropy
 from zerosum.client.protocol.open_sessions import find_party, forget_party, keep_party
-from zerosum.client.request import ModelRequest, QueryRequest, Request, about_model
+from zerosum.client.protocol.row_secret import row_secret
+from zerosum.client.queries.table import Table
+from zerosum.client.request import (
+    ModelRequest,
+    QueryQuestion,
+    QueryRequest,
+    Request,
+    about_model,
+)
 from zerosum.client.session_limits import TooManyOpeningsError
 from zerosum.client.spec import ClientPolicy, DataSpec, ModelSpec
 from zerosum.client.task import ClientInfo, Task, TaskError, resolve_task
@@ -113,7 +121,8 @@ def build_app(environment: EnvironmentOf) -> ClientApp:
 
 
 def _hello(environment: Environment, content: RecordDict, context: Context) -> RecordDict:
-    """Answer with this client's index."""
+    """Answer with this client's index, once it has all that it needs."""
+    environment.check_ready()
     return flower_messages.pack({"index": environment.index(context)})
 
 
@@ -266,9 +275,13 @@ class DeployedEnvironment:
         self._credentials: Credentials | None = None
 
     @cached_property
+    def _own(self) -> NodeFile:
+        return read_node_file(str(self._config.get("policy", "")))
+
+    @cached_property
     def policy(self) -> ClientPolicy:
         """Read the policy, once a message; raises PolicyError where the node has none."""
-        policy = read_policy(str(self._config.get("policy", "")))
+        policy = self._own.policy
         # A session that trusts the server shows it this node's vector, or leaves it the noise.
         masked = [name for name in policy.protocols if name == "pairwise"]
         return policy.model_copy(update={"protocols": masked})
@@ -348,6 +361,8 @@ class DeployedEnvironment:
         """Read the request; decline what this node cannot compute, or the server chose for it."""
         request = _request(content)
         if isinstance(request, QueryRequest):
+            if self._own.table is None:
+                raise Declined("no query is answered: this node has no [table] beside its policy")
             return request
         data, config = about_model(request).question.data, self._config
         _check_precision(request, str(config.get("device", "cpu")))
@@ -386,6 +401,18 @@ class DeployedEnvironment:
                 request, client, self.entropy
             )
 
+    def check_ready(self) -> None:
+        """Check that the table has the columns of the policy, where queries are answered."""
+        self._own.check_table()
+
+    def table(self, question: QueryQuestion, client: ClientInfo) -> Table:
+        """Read the columns that a query reads from the node's own file."""
+        return self._own.read_table(question)
+
+    def row_secret(self, client: ClientInfo) -> bytes:
+        """Read the secret under ``state-dir``, or make it."""
+        return row_secret(Path(str(self._config["state-dir"])))
+
     def compute(self, work: Work, client: ClientInfo) -> Future:
         """Compute the vector in this process, when it is collected."""
         return compute_here(self, work, client)
@@ -423,6 +450,11 @@ def _warn(keys: frozenset[str], any_key: bool) -> None:
             log.warning("node config %s is read by nothing but perhaps the task%s", key, hint)
 
 
+NO_TABLE = (
+    "a node of Flower's simulation runtime has no table: ask a federation of zerosum.analytics"
+)
+
+
 class SimulatedNode(DeployedEnvironment):
     """A client of Flower's simulation runtime, whose actors answer for one node after another.
 
@@ -433,6 +465,9 @@ class SimulatedNode(DeployedEnvironment):
 
     def __init__(self, context: Context) -> None:
         self.policy = OPEN_POLICY
+
+    def check_ready(self) -> None:
+        """Do nothing: it has nothing of its own."""
 
     def store(self, context: Context) -> DecisionStore:
         """Return the decisions in the context's state."""
@@ -471,6 +506,8 @@ class SimulatedNode(DeployedEnvironment):
     def request(self, content: RecordDict) -> Request:
         """Read the request, by whose seed noise and rounding are drawn."""
         request = _request(content)
+        if isinstance(request, QueryRequest):
+            raise Declined(NO_TABLE)
         self.entropy = SeededEntropy(request.question.seed)
         return request
 

@@ -14,10 +14,13 @@ from typing import Any, ClassVar, Final, get_args
 
 from flwr.app import ConfigRecord, Context, RecordDict
 
+from zerosum.client.privacy.spending import BudgetRule, Price, Spending
 from zerosum.client.protocol.decision_store import ROUNDS_KEPT, newer_mark
 from zerosum.client.protocol.node_keys import Credentials
+from zerosum.client.request import MOST_COORDINATES
 from zerosum.client.session_limits import Openings
 from zerosum.client.spec import ClientPolicy, PrivacyModel
+from zerosum.client.spec.query_policy import QueryPolicy
 from zerosum.secagg import IdentityKey, Roster
 from zerosum.secagg.randomness import derive_seed
 
@@ -36,6 +39,13 @@ OPEN_POLICY = ClientPolicy(
     max_openings_per_run=1,
     max_openings_per_day=1,
     tasks="any",
+    queries=QueryPolicy(
+        columns="any",
+        units=["record", "client"],
+        max_epsilon_per_query=math.inf,
+        max_cells=MOST_COORDINATES,
+        max_records=2**62,
+    ),
 )
 """Simulated clients take part in anything: what they would insist on is an experiment's matter."""
 
@@ -130,16 +140,27 @@ class ContextStore:
         return int(self._kept["contributions"])
 
     @property
+    def spending(self) -> Spending:
+        """Return the number of vectors: a simulated client has no budget."""
+        return Spending(contributions=self.contributions)
+
+    @property
     def spent(self) -> tuple[float, ...] | None:
         """Return an empty spending: a simulated client has no budget."""
         return None if self.contributions else ()
 
-    def open_budget(self, order: int, max_epsilon: float, delta: float) -> int:
+    def open_budget(
+        self, order: int | None, max_epsilon: float, delta: float, rule: BudgetRule = "renyi"
+    ) -> int | None:
         """Fix the order, unless one is fixed."""
+        if order is None:
+            return None
         self._kept["order"] = int(self._kept.get("order", order))
         return int(self._kept["order"])
 
-    def count_contribution(self, cost: Sequence[float] | None = None, run_id: bytes = b"") -> None:
+    def count_contribution(
+        self, cost: Price | Sequence[float] | None = None, run_id: bytes = b""
+    ) -> None:
         """Count one more vector."""
         self._kept["contributions"] = self.contributions + 1
 

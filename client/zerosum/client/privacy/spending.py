@@ -43,6 +43,10 @@ class Price:
     client: UnitPrice = UNBOUNDED
     record: UnitPrice = UNBOUNDED
 
+    def of_unit(self, unit: BudgetUnit) -> UnitPrice:
+        """Return the cost to one unit."""
+        return self.record if unit == "record" else self.client
+
     @classmethod
     def of(cls, cost: "Price | Sequence[float] | None") -> "Price":
         """Return a price; a bare row of divergences is the client's, and None has no bound."""

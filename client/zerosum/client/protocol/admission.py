@@ -7,12 +7,18 @@ in the client's own log.
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 from zerosum.client import renyi_filter
+from zerosum.client.privacy.spending import BudgetUnit, Price, UnitPrice
 from zerosum.client.protocol.decision_store import DecisionStore
 from zerosum.client.protocol.node_keys import Credentials
 from zerosum.client.protocol.protection import Protection
-from zerosum.client.protocol.query_admission import check_query
+from zerosum.client.protocol.query_admission import (
+    check_query,
+    check_query_price,
+    most_per_query,
+)
 from zerosum.client.protocol.refusal import Declined as Declined
 from zerosum.client.protocol.survivors import guarantee_holds
 from zerosum.client.request import ModelQuestion, QueryRequest, Request, about_model
@@ -120,7 +126,7 @@ def priced(
     request: Request,
     protection: Protection,
     colluders: int,
-) -> Sequence[float] | None:
+) -> Price | None:
     """Reckon what a contribution costs, and decline it where the budget ends before it.
 
     Parameters
@@ -138,24 +144,82 @@ def priced(
 
     Returns
     -------
-    sequence of float or None
-        Renyi divergences, one for each of :data:`~zerosum.client.renyi_filter.ORDERS`. None where
-        nothing bounds them, or nobody asks.
+    Price or None
+        To the client as a whole, and to one record. None where nobody asks.
     """
     bounded = math.isfinite(policy.max_epsilon)
-    if not (bounded or store.accounts) or not (bounded or request.question.privacy.private):
+    asked = isinstance(request, QueryRequest) and math.isfinite(most_per_query(policy))
+    kept = store.accounts and request.question.privacy.private
+    if not (bounded or asked or kept):
         return None
     from zerosum.client.protocol import own_budget
 
-    price = own_budget.cost(request, protection, colluders)
-    divergences = None if price is None else list(map(float, price))
+    price = own_budget.price(request, protection, colluders)
+    if isinstance(request, QueryRequest):
+        check_query_price(request, policy, price)
     if bounded:
-        check_epsilon(store, policy.max_epsilon, policy.budget_delta, divergences)
-    return divergences
+        check_within_budget(store, policy, price)
+    return price
+
+
+def check_within_budget(store: DecisionStore, policy: ClientPolicy, price: Price) -> None:
+    """Decline a contribution that would take the unit of the policy above its limit.
+
+    Parameters
+    ----------
+    store : DecisionStore
+        Knows what was spent, and fixes the rule.
+    policy : ClientPolicy
+        With a finite max_epsilon.
+    price : Price
+        Of the contribution.
+
+    Raises
+    ------
+    Declined
+        If the limit is passed, or cannot be checked, or the rule is another than the first.
+    """
+    unit, rule = policy.budget_unit, store.spending.rule or policy.budget_rule
+    if rule != policy.budget_rule:
+        raise Declined(
+            f"policy.budget_rule = {policy.budget_rule!r}, and this node's budget was opened by "
+            f"{rule!r}: write that one, for a rule is not changed once something was spent by it"
+        )
+    if rule == "sum":
+        _check_sum(store, policy.max_epsilon, policy.budget_delta, unit, price.of_unit(unit))
+    else:
+        row = price.of_unit(unit).row
+        check_epsilon(store, policy.max_epsilon, policy.budget_delta, row, unit)
+
+
+def _check_sum(
+    store: DecisionStore, max_epsilon: float, delta: float, unit: BudgetUnit, price: UnitPrice
+) -> None:
+    """Decline a contribution that pure epsilons do not admit: they simply add up."""
+    store.open_budget(None, max_epsilon, delta, "sum")
+    spending = store.spending
+    before = spending.of(unit)
+    if price.pure is None or before.pure_charged != spending.contributions:
+        whose = "this contribution" if price.pure is None else "what this node sent before"
+        raise Declined(
+            f"no pure epsilon bounds {whose} for one {unit}, and policy.budget_rule is 'sum': "
+            "queries with geometric noise and local reports have one, training and Skellam noise "
+            "have none"
+        )
+    total = before.pure + price.pure
+    if not total <= max_epsilon * (1 + ROUNDING):
+        raise Declined(
+            f"with this contribution epsilon would be {total:.4g} for one {unit}, above the "
+            f"policy's max_epsilon = {max_epsilon:g}"
+        )
 
 
 def check_epsilon(
-    store: DecisionStore, max_epsilon: float, delta: float, price: Sequence[float] | None
+    store: DecisionStore,
+    max_epsilon: float,
+    delta: float,
+    price: Sequence[float] | None,
+    unit: BudgetUnit = "client",
 ) -> None:
     """Decline a contribution that would take the client's epsilon above its limit.
 
@@ -172,6 +236,8 @@ def check_epsilon(
         At which it holds.
     price : sequence of float or None
         Renyi divergences, one for each order; None where nothing bounds them.
+    unit : str
+        Whose they are.
 
     Raises
     ------
@@ -179,7 +245,11 @@ def check_epsilon(
         If the limit is passed, or cannot be checked.
     """
     order = store.open_budget(renyi_filter.fixed_order(max_epsilon, delta), max_epsilon, delta)
-    limit, spent = renyi_filter.divergence_limit(max_epsilon, delta, order), store.spent
+    if order is None:
+        raise Declined("this node's budget adds up pure epsilons, and has no Renyi order")
+    spending = store.spending
+    limit, before = renyi_filter.divergence_limit(max_epsilon, delta, order), spending.of(unit)
+    spent = before.divergences if before.charged == spending.contributions else None
     if price is None or spent is None:
         whose = "this contribution" if price is None else "what this node sent before"
         cure = "" if price is None else f"; {UNBOUNDED_BEFORE}"
@@ -195,6 +265,10 @@ def check_epsilon(
             f"and the budget's order {order}, above the policy's max_epsilon = {max_epsilon:g}"
         )
 
+
+ROUNDING: Final = 1e-9
+"""Relative excess of a sum of epsilons over its limit that is float rounding: ten times 0.1 is 1.
+"""
 
 UNBOUNDED_BEFORE = (
     "it was without noise, or an earlier version counted it against the server alone: set "

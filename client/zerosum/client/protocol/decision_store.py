@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar, Final, Protocol
 
-from zerosum.client.privacy.spending import Spending
+from zerosum.client.privacy.spending import BudgetRule, Price, Spending
 from zerosum.client.session_limits import Openings
 from zerosum.secagg import OldRoster, StaleSession
 
@@ -145,33 +145,44 @@ class DecisionStore(Protocol):
 
     @property
     def spent(self) -> tuple[float, ...] | None:
-        """Sum of the costs of all vectors sent: empty for none, None if one was unbounded."""
+        """Sum of the client's costs: empty for none, None if one vector was unbounded."""
         ...
 
-    def open_budget(self, order: int, max_epsilon: float, delta: float) -> int:
-        """Fix the order at which a budget is kept, unless one is fixed; durable when this returns.
+    @property
+    def spending(self) -> Spending:
+        """Return all that was spent, by unit, and the rule that it is held to."""
+        ...
+
+    def open_budget(
+        self, order: int | None, max_epsilon: float, delta: float, rule: BudgetRule = "renyi"
+    ) -> int | None:
+        """Fix rule and order of a budget, unless they are fixed; durable when this returns.
 
         Parameters
         ----------
-        order : int
-            What the policy's budget asks for.
+        order : int or None
+            What the policy's budget asks for; None under the rule "sum".
         max_epsilon, delta : float
             The policy's limits now.
+        rule : str
+            What the policy asks for.
 
         Returns
         -------
-        int
+        int or None
             The order that was fixed first.
         """
         ...
 
-    def count_contribution(self, cost: Sequence[float] | None = None, run_id: bytes = b"") -> None:
+    def count_contribution(
+        self, cost: Price | Sequence[float] | None = None, run_id: bytes = b""
+    ) -> None:
         """Count one more vector, and what it cost if that is bounded; durable when this returns.
 
         Parameters
         ----------
-        cost : sequence of float, optional
-            Renyi divergences, one for each order; None where nothing bounds them.
+        cost : Price or sequence of float, optional
+            A bare row of Renyi divergences is the client's; None where nothing bounds it.
         run_id : bytes
             Whose vector it is.
         """
@@ -238,16 +249,25 @@ class MemoryStore:
         return self._spending.contributions
 
     @property
+    def spending(self) -> Spending:
+        """All that was spent."""
+        return self._spending
+
+    @property
     def spent(self) -> tuple[float, ...] | None:
         """The sum of all costs."""
         return self._spending.divergences if self._spending.bounded else None
 
-    def open_budget(self, order: int, max_epsilon: float, delta: float) -> int:
+    def open_budget(
+        self, order: int | None, max_epsilon: float, delta: float, rule: BudgetRule = "renyi"
+    ) -> int | None:
         """Fix the order, unless one is fixed."""
-        self._spending = self._spending.with_budget(order, max_epsilon, delta)
-        return self._spending.order or order
+        self._spending = self._spending.with_budget(order, max_epsilon, delta, rule)
+        return self._spending.order
 
-    def count_contribution(self, cost: Sequence[float] | None = None, run_id: bytes = b"") -> None:
+    def count_contribution(
+        self, cost: Price | Sequence[float] | None = None, run_id: bytes = b""
+    ) -> None:
         """Count one more vector, and its cost."""
         self._spending = self._spending.with_contribution(cost, run_id)
 

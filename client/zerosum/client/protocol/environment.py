@@ -4,6 +4,7 @@ The stages of the protocol are written once (:mod:`~zerosum.client.protocol.stag
 environment for everything else.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
@@ -14,7 +15,15 @@ from zerosum.client.protocol.client_vector import Future, OnCollection, Work, pr
 from zerosum.client.protocol.decision_store import DecisionStore
 from zerosum.client.protocol.node_keys import Credentials
 from zerosum.client.protocol.noise_source import Entropy
-from zerosum.client.request import ModelRequest, Request, about_model
+from zerosum.client.protocol.query_answer import QUERY_COINS, query_answer
+from zerosum.client.queries.table import Table
+from zerosum.client.request import (
+    ModelRequest,
+    QueryQuestion,
+    QueryRequest,
+    Request,
+    about_model,
+)
 from zerosum.client.spec import ClientPolicy
 from zerosum.client.task import ClientInfo, Task
 from zerosum.secagg import Client, Session
@@ -105,6 +114,10 @@ class Environment(Protocol):
         """
         ...
 
+    def check_ready(self) -> None:
+        """Raise PolicyError where something of the client's own is missing, before it is asked."""
+        ...
+
     def request(self, content: RecordDict) -> Request:
         """Read the request that a contribute message carries."""
         ...
@@ -145,6 +158,27 @@ class Environment(Protocol):
         """
         ...
 
+    def table(self, question: QueryQuestion, client: ClientInfo) -> Table:
+        """Return the client's table, coded by the columns that a query reads.
+
+        Parameters
+        ----------
+        question : QueryQuestion
+            As admitted.
+        client : ClientInfo
+            Whose table it is.
+
+        Returns
+        -------
+        Table
+            For one answer, coded by :func:`~.query_answer.columns_read`.
+        """
+        ...
+
+    def row_secret(self, client: ClientInfo) -> bytes:
+        """Return the 32 bytes that order the client's rows, the same for every query."""
+        ...
+
     def compute(self, work: Work, client: ClientInfo) -> Future:
         """Begin to compute the client's vector, where no engine does it for many.
 
@@ -169,7 +203,7 @@ def compute_here(environment: Environment, work: Work, client: ClientInfo) -> Fu
     Parameters
     ----------
     environment : Environment
-        Gives the task and the float answer.
+        Gives the task and the answer, or the table of a query.
     work : Work
         Admitted and priced.
     client : ClientInfo
@@ -180,9 +214,26 @@ def compute_here(environment: Environment, work: Work, client: ClientInfo) -> Fu
     Future
         Computes on collection.
     """
-    request = about_model(work.request)
-
-    def answer() -> np.ndarray:
-        return environment.update(request, environment.task(request, client), client)
-
+    answer: Callable[[], np.ndarray]
+    if isinstance(work.request, QueryRequest):
+        answer = partial(_answer_to_query, environment, work.request, work.session, client)
+    else:
+        answer = partial(_update, environment, about_model(work.request), client)
     return OnCollection(partial(protected, work, client.index, environment.entropy, answer))
+
+
+def _update(environment: Environment, request: ModelRequest, client: ClientInfo) -> np.ndarray:
+    return environment.update(request, environment.task(request, client), client)
+
+
+def _answer_to_query(
+    environment: Environment, request: QueryRequest, session: Session, client: ClientInfo
+) -> np.ndarray:
+    key = session.round, session.attempt, client.index
+    return query_answer(
+        request,
+        partial(environment.table, request.question, client),
+        environment.row_secret(client),
+        partial(environment.entropy.keystream, QUERY_COINS, *key),
+        index=client.index,
+    )

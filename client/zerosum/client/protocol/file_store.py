@@ -18,7 +18,7 @@ from zerosum.client.files.private_files import (
     read_private,
     replace_private,
 )
-from zerosum.client.privacy.spending import Spending, run_name
+from zerosum.client.privacy.spending import BudgetRule, Price, Spending, run_name
 from zerosum.client.protocol.closed_runs import ClosedRuns
 from zerosum.client.protocol.decision_store import (
     LONGEST_WAIT_SECONDS,
@@ -241,21 +241,30 @@ class FileStore:
         return self._spending().contributions
 
     @property
+    def spending(self) -> Spending:
+        """All that was spent, across runs."""
+        return self._spending()
+
+    @property
     def spent(self) -> tuple[float, ...] | None:
         """Sum of all costs, across runs; None where an older version sent unbounded vectors."""
         spending = self._spending()
         return spending.divergences if spending.bounded else None
 
-    def open_budget(self, order: int, max_epsilon: float, delta: float) -> int:
+    def open_budget(
+        self, order: int | None, max_epsilon: float, delta: float, rule: BudgetRule = "renyi"
+    ) -> int | None:
         """Fix the order, unless one is fixed, and note the policy's limits; durably."""
         counters = self._read()
         before = spending_of(counters)
-        spending = before.with_budget(order, max_epsilon, delta)
+        spending = before.with_budget(order, max_epsilon, delta, rule)
         if spending != before:
             self._write(counters | {"spending": spending.to_json()})
-        return spending.order or order
+        return spending.order
 
-    def count_contribution(self, cost: Sequence[float] | None = None, run_id: bytes = b"") -> None:
+    def count_contribution(
+        self, cost: Price | Sequence[float] | None = None, run_id: bytes = b""
+    ) -> None:
         """Count one more vector, and its cost, durably."""
         counters = self._read()
         spending = spending_of(counters).with_contribution(cost, run_id)

@@ -25,9 +25,11 @@ from zerosum.client.privacy.float_slack import FLOAT_SLACK
 from zerosum.client.privacy.mechanism import Divergences, DpEvent
 from zerosum.client.privacy.registry import guaranteed_shares
 from zerosum.client.privacy.samplers import TAU
+from zerosum.client.privacy.spending import Price, UnitPrice
 from zerosum.client.protocol.protection import Protection
+from zerosum.client.protocol.query_cost import query_price
 from zerosum.client.renyi_filter import ORDERS
-from zerosum.client.request import QueryRequest, Request, about_model
+from zerosum.client.request import ModelRequest, QueryRequest, Request, about_model
 
 log = logging.getLogger("zerosum.client")
 
@@ -50,9 +52,49 @@ def cost(request: Request, protection: Protection, colluders: int) -> Divergence
         float64, shape (511,), at :data:`~zerosum.client.renyi_filter.ORDERS`. None without noise,
         or with noise of a trusted server.
     """
+    return _cost(about_model(request), protection, colluders, doubled=False)
+
+
+def price(request: Request, protection: Protection, colluders: int) -> Price:
+    """Return what one contribution costs its client as a whole, and one record of it.
+
+    Where examples are the unit, the figure is for one of them, and stands for both. An update is
+    charged to a record under replacement: one record can turn it into any other.
+
+    Parameters
+    ----------
+    request, protection, colluders
+        As for :func:`cost`; a query too.
+
+    Returns
+    -------
+    Price
+        Without pure epsilons, but for queries.
+    """
     if isinstance(request, QueryRequest):
-        return None
-    question = about_model(request).question
+        shares = unknown_shares(protection, colluders)
+        try:
+            return query_price(request, protection, shares)
+        except ValueError as error:  # of a sum that has no receipt
+            log.warning("the cost of this contribution has no bound: %s", error)
+            return Price()
+    asked = about_model(request)
+    whole = _cost(asked, protection, colluders, doubled=False)
+    replaced = whole
+    if whole is not None and not asked.question.privacy.by_example:
+        replaced = _cost(asked, protection, colluders, doubled=True)
+    return Price(_unit_price(whole), _unit_price(replaced))
+
+
+def _unit_price(row: Divergences | None) -> UnitPrice:
+    return UnitPrice(None if row is None else tuple(map(float, row)))
+
+
+def _cost(
+    request: ModelRequest, protection: Protection, colluders: int, *, doubled: bool
+) -> Divergences | None:
+    """Return the divergences of one contribution, at twice its sensitivity where asked."""
+    question = request.question
     if question.privacy.noise_inside:
         z, steps = question.privacy.noise_multiplier or 0.0, question.training.steps or 1
         drawn = protection.length * steps
@@ -62,7 +104,7 @@ def cost(request: Request, protection: Protection, colluders: int) -> Divergence
         return None
     shares = float(unknown_shares(protection, colluders)) * FLOAT_SLACK
     try:
-        row = mechanism.divergences(shares, doubled=question.kind == "evaluate")
+        row = mechanism.divergences(shares, doubled=doubled or question.kind == "evaluate")
         # Principal components are read from all examples at once, and nothing amplifies them.
         if row is not None and question.privacy.sums_gradients and question.kind == "train":
             row = _on_sample(mechanism.event(shares), question.privacy.example_rate)

@@ -552,6 +552,13 @@ class Protection:
             log_tail=self._log_tail if carried else _no_tail,
             slack=self._slack() if carried else 0,
         )
+        if isinstance(self.encoding, IntegerEncoding):  # nobody counts less than nothing
+            return within and is_plausible(
+                np.minimum(total, 0),
+                survivors=0,
+                bound=0,
+                log_tail=self._log_tail if carried else _no_tail,
+            )
         if not self.counts_cuts:
             return within
         return within and are_plausible(self.encoding, total[-COUNTS:], survivors)

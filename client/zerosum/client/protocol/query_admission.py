@@ -3,6 +3,11 @@
 What is refused depends on the request, the policy and the budget: never on a value of the table.
 """
 
+import math
+
+import numpy as np
+
+from zerosum.client.privacy.spending import Price
 from zerosum.client.protocol.refusal import Declined
 from zerosum.client.request import QueryRequest
 from zerosum.client.spec import ClientPolicy
@@ -24,9 +29,7 @@ def check_query(request: QueryRequest, policy: ClientPolicy) -> None:
     Declined
         At the first thing that is not allowed, which the message names with its key.
     """
-    own = policy.queries
-    if own is None:
-        raise Declined("no query is answered: this node's policy has no section [queries]")
+    own = _section(policy)
     privacy = request.question.privacy
     if privacy.model not in policy.models:
         raise Declined(
@@ -41,8 +44,8 @@ def _check_question(request: QueryRequest, own: QueryPolicy) -> None:
     if kind not in own.kinds:
         raise Declined(f"query {kind!r} is not in policy.queries.kinds = {own.kinds}")
     for name in question.query.reads:
-        if name not in own.columns:
-            raise Declined(f"column {name!r} is not in policy.queries.columns")
+        if own.columns != "any" and name not in own.columns:
+            raise Declined(f'column "{name}" is not in policy.queries.columns')
     if privacy.unit not in own.units:
         raise Declined(f"unit {privacy.unit!r} is not in policy.queries.units = {own.units}")
     if privacy.adjacency not in own.adjacency:
@@ -58,3 +61,48 @@ def _check_question(request: QueryRequest, own: QueryPolicy) -> None:
         raise Declined(
             f"{records} records are above policy.queries.max_records = {own.max_records}"
         )
+
+
+def check_query_price(request: QueryRequest, policy: ClientPolicy, price: Price) -> None:
+    """Decline a query that costs more than the policy allows a single one.
+
+    Parameters
+    ----------
+    request : QueryRequest
+        Allowed by :func:`check_query`, but for its price.
+    policy : ClientPolicy
+        With a section `queries`.
+    price : Price
+        Of the answer.
+
+    Raises
+    ------
+    Declined
+        If nothing bounds the epsilon of the unit that the query names, or it is too much.
+    """
+    from zerosum.client.protocol import own_budget
+
+    unit, most = request.question.privacy.unit, most_per_query(policy)
+    if math.isinf(most):
+        return
+    asked = price.of_unit(unit)
+    bounds = [] if asked.pure is None else [asked.pure]
+    if asked.row is not None:
+        bounds.append(own_budget.epsilon(np.array(asked.row), policy.budget_delta))
+    if not bounds or not min(bounds) <= most * (1 + 1e-9):
+        found = f"epsilon {min(bounds):.4g}" if bounds else "no epsilon that is known"
+        raise Declined(
+            f"this query has {found} for one {unit}, and policy.queries.max_epsilon_per_query is "
+            f"{most:g}"
+        )
+
+
+def most_per_query(policy: ClientPolicy) -> float:
+    """Return the largest epsilon of one query; raises Declined where none is answered."""
+    return _section(policy).max_epsilon_per_query
+
+
+def _section(policy: ClientPolicy) -> QueryPolicy:
+    if policy.queries is None:
+        raise Declined("no query is answered: this node's policy has no section [queries]")
+    return policy.queries

@@ -6,12 +6,13 @@ between messages, whose entropy, which data) is an
 exception; the caller turns it into a reply that says no more than that it was refused.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
 from flwr.app import Context, RecordDict
 
+from zerosum.client.privacy.spending import Price
 from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.admission import (
     Declined,
@@ -110,8 +111,8 @@ class Contribution:
         Of the session, before its contribute stage.
     message : bytes
         The protocol's own, as it came.
-    price : sequence of float or None
-        Renyi divergences, one for each order; None where nothing bounds them or nobody asks.
+    price : Price or None
+        What it costs the client, and one record of it; None where nobody asks.
     vector : Future
         What the client adds to the sum.
     """
@@ -120,7 +121,7 @@ class Contribution:
     context: Context
     party: Client
     message: bytes
-    price: Sequence[float] | None
+    price: Price | None
     vector: Future
 
     def send(self, pack: Pack = _packed) -> RecordDict:
@@ -215,7 +216,7 @@ def begin_contribution(
     return Contribution(environment, context, party, message, price, vector)
 
 
-def _price(environment: Environment, work: Work, context: Context) -> Sequence[float] | None:
+def _price(environment: Environment, work: Work, context: Context) -> Price | None:
     """Check a request against policy, session and roster, and return what answering it costs."""
     policy, store = environment.policy, environment.store(context)
     check_request(work.request, policy)

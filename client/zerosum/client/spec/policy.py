@@ -70,6 +70,10 @@ server that sees masked sums, or a fellow client, learns of it at the guaranteed
 `budget_delta`. Declined is a request that would exceed it, and any whose cost has no bound: \
 without noise, or with noise of a trusted server. The first finite value fixes the Renyi order at \
 which costs add up; later ones move the limit at that order. `inf`: only counted."""
+    budget_rule: Literal["renyi", "sum"] = "renyi"
+    """How costs add up to `max_epsilon`, fixed in this node's record with the first finite value. \
+`renyi`: as Renyi divergences at one order. `sum`: as pure epsilons, of geometric noise and local \
+reports alone: training and Skellam noise are declined."""
     budget_delta: Annotated[float, Field(gt=0, lt=1)] = BUDGET_DELTA
     """Delta of `max_epsilon`, whatever delta a request names."""
     max_openings_per_run: PositiveInt = DEFAULT_OPENINGS
@@ -92,9 +96,15 @@ declined."""
 
     @model_validator(mode="after")
     def _budget_admits_something(self) -> Self:
-        if math.isfinite(self.max_epsilon):
+        if math.isfinite(self.max_epsilon) and self.budget_rule == "renyi":
             fixed_order(self.max_epsilon, self.budget_delta)
         return self
+
+    @property
+    def budget_unit(self) -> Literal["client", "record"]:
+        """The unit that `max_epsilon` is of."""
+        record = self.queries is not None and "record" in self.queries.units
+        return "record" if record else "client"
 
     def trusts(self, mechanism: str) -> bool:
         """Return whether this client takes part under noise of this name."""

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from zerosum.client.spec.section import PositiveFloat, PositiveInt, Spec
+from zerosum.client.spec.section import PositiveInt, Spec
 
 QueryKind = Literal[
     "count",
@@ -36,8 +36,8 @@ ALL_KINDS: list[QueryKind] = [
 class QueryPolicy(Spec):
     """Queries that this node answers; without this section it answers none."""
 
-    columns: Annotated[list[str], Field(min_length=1)]
-    """Columns of the table that a query may read, in its filter too."""
+    columns: Annotated[list[str], Field(min_length=1)] | Literal["any"]
+    """Columns of the table that a query may read, in its filter too. `any`: all of them."""
     kinds: Annotated[list[QueryKind], Field(min_length=1)] = ALL_KINDS
     """Kinds of query that are answered."""
     units: Annotated[list[Literal["record", "client"]], Field(min_length=1)] = ["record"]
@@ -45,9 +45,10 @@ class QueryPolicy(Spec):
 `max_epsilon` is that of one record, and what protects the client as a whole, training too, is \
 charged at its cost for one record, which can turn its vector into any other; else `max_epsilon` \
 is the client's."""
-    max_epsilon_per_query: PositiveFloat
+    max_epsilon_per_query: Annotated[float, Field(gt=0, allow_inf_nan=True)]
     """Largest epsilon of one private sum, for the unit and adjacency that it names, at \
-`budget_delta` where it is not pure. A query of `words` takes several sums."""
+`budget_delta` where it is not pure. A query of `words` takes several sums. `inf`: no limit but \
+`max_epsilon`."""
     max_cells: PositiveInt = 1 << 20
     """Most cells of one private sum."""
     max_records: PositiveInt = 1 << 20

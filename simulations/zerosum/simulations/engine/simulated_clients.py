@@ -16,7 +16,8 @@ from zerosum.client.protocol.decision_store import DecisionStore, MemoryStore
 from zerosum.client.protocol.environment import compute_here
 from zerosum.client.protocol.node_keys import Credentials
 from zerosum.client.protocol.noise_source import Entropy
-from zerosum.client.request import ModelRequest, Request
+from zerosum.client.queries.table import Table
+from zerosum.client.request import ModelRequest, QueryQuestion, Request
 from zerosum.client.spec import ClientPolicy, SecAggSpec
 from zerosum.client.task import ClientInfo, Task
 from zerosum.client.training.compute import LocalComputation
@@ -30,7 +31,7 @@ from zerosum.secagg import (
     SharedCache,
 )
 from zerosum.secagg.crypto.identity import PUBLIC_KEY_BYTES
-from zerosum.secagg.randomness import SystemRandomness
+from zerosum.secagg.randomness import SystemRandomness, derive_seed
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
 from zerosum.server.spec import Experiment
 from zerosum.simulations.engine.cohort import CohortApp, SimulatedCohort
@@ -259,6 +260,17 @@ class SimulatedEnvironment:
     def update(self, request: ModelRequest, task: Task, client: ClientInfo) -> np.ndarray:
         """Train or evaluate with the one trainer of this process."""
         return self._computation.update(request, client, self.entropy)
+
+    def check_ready(self) -> None:
+        """Do nothing: a simulated client has nothing of its own."""
+
+    def table(self, question: QueryQuestion, client: ClientInfo) -> Table:
+        """Decline: these clients train."""
+        raise Declined("clients of this simulation have no tables")
+
+    def row_secret(self, client: ClientInfo) -> bytes:
+        """Return a secret that follows from the experiment's seed."""
+        return derive_seed(client.seed, "rows", client.index)
 
     def compute(self, work: Work, client: ClientInfo) -> Future:
         """Compute the vector in this process, where no engine does."""
