@@ -254,7 +254,7 @@ class Answer:
 
 def _plain(array: Reals) -> Any:
     """Return nested lists, or a number, with None for what is not finite."""
-    plain = array.astype(object)
+    plain = np.asarray(array).astype(object)  # a clipped single number is a scalar
     plain[~np.isfinite(array)] = None
     return plain.tolist()
 
