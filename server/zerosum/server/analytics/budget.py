@@ -19,6 +19,7 @@ from scipy.optimize import brentq
 
 from zerosum.client import renyi_filter
 from zerosum.client.privacy import events, renyi_curves
+from zerosum.client.queries.errors import QueryError
 from zerosum.server.privacy import event_costs
 from zerosum.server.privacy.accountant import Ledger
 from zerosum.server.privacy.rounding import epsilon_text, remainder_text
@@ -42,7 +43,7 @@ _LOWER_STEPS = 10
 """Times that it is halved before a query is said to fit at no epsilon."""
 
 
-class BudgetError(ValueError):
+class BudgetError(QueryError):
     """A budget admits no query of this kind, or cannot be opened: one line for the analyst."""
 
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from zerosum.server.privacy.observers import OBSERVERS, ObserverName
 
-UNITS: Final = ("client", "example")
-"""What a figure can protect: ``privacy.unit``."""
+UNITS: Final = ("client", "example", "record")
+"""What a figure can protect: ``privacy.unit`` of training, or that of a budget of queries."""
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,7 @@ class LedgerFile:
         """
         if self._path is None:
             return []
-        lines = _complete_lines(self._path, cut=not self._read_only)
+        lines = complete_lines(self._path, cut=not self._read_only)
         if not lines:
             self.append(header)
             return []
@@ -143,7 +143,7 @@ class LedgerFile:
                 f"{self._path} is the ledger of a run with other privacy parameters: resume it "
                 "with those that it was started with, or start a new run"
             )
-        return [_parsed(_ENTRY, line, self._path) for line in lines[1:]]
+        return [parse_line(_ENTRY, line, self._path) for line in lines[1:]]
 
     def append(self, entry: RunHeader | LedgerEntry, *, wait: bool = True) -> None:
         """Write a line that is on the disk when this returns, with all lines before it.
@@ -214,7 +214,7 @@ def read_entries(path: Path) -> list[LedgerEntry]:
     LedgerMismatchError
         If a line is damaged.
     """
-    return [_parsed(_ENTRY, line, path) for line in _complete_lines(path, cut=False)[1:]]
+    return [parse_line(_ENTRY, line, path) for line in complete_lines(path, cut=False)[1:]]
 
 
 def parse_header(line: bytes, path: Path) -> RunHeader:
@@ -237,7 +237,7 @@ def parse_header(line: bytes, path: Path) -> RunHeader:
     LedgerMismatchError
         If it is no header.
     """
-    header: RunHeader = _parsed(_HEADER, line, path)
+    header: RunHeader = parse_line(_HEADER, line, path)
     return header
 
 
@@ -262,7 +262,28 @@ def damaged(path: Path, why: object) -> LedgerMismatchError:
     )
 
 
-def _parsed(adapter: TypeAdapter[Any], line: bytes, path: Path) -> Any:
+def parse_line(adapter: TypeAdapter[Any], line: bytes, path: Path) -> Any:
+    """Read a line of a ledger.
+
+    Parameters
+    ----------
+    adapter : TypeAdapter
+        Of the kinds that a line may be of.
+    line : bytes
+        JSON.
+    path : Path
+        Where it stands, for the message.
+
+    Returns
+    -------
+    object
+        What the adapter makes of it.
+
+    Raises
+    ------
+    LedgerMismatchError
+        If it is damaged, or has a key that is not known.
+    """
     try:
         return adapter.validate_json(line)
     except ValidationError as error:
@@ -276,11 +297,23 @@ def _parsed(adapter: TypeAdapter[Any], line: bytes, path: Path) -> Any:
         raise damaged(path, f"{where}: {first['msg']}" if where else first["msg"]) from None
 
 
-def _complete_lines(path: Path, *, cut: bool) -> list[bytes]:
+def complete_lines(path: Path, *, cut: bool) -> list[bytes]:
     """Return the whole lines of a file; none where it is absent.
 
     A torn last line was not on the disk when the process died, so that what it announces was never
     asked for: it is cut off, or left out.
+
+    Parameters
+    ----------
+    path : Path
+        Of a file of lines.
+    cut : bool
+        Whether a torn last line is cut off the file.
+
+    Returns
+    -------
+    list of bytes
+        Without their ends.
     """
     try:
         content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""``zerosum budget``: what a run, or a node, has spent of its privacy and what is left."""
+"""``zerosum budget``: what a run, queries or a node has spent of privacy, and what is left."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -16,6 +16,7 @@ from zerosum.client.privacy.spending import BudgetRule, BudgetUnit, Spending
 from zerosum.client.protocol.decision_store import DamagedStoreError
 from zerosum.client.protocol.stored_counters import COUNTERS, SESSIONS, read_spending
 from zerosum.client.spec import BUDGET_DELTA, ClientPolicy
+from zerosum.server.analytics.query_files import QUERY_LEDGER
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.observers import OBSERVERS, observer_title
 from zerosum.server.privacy.rounding import epsilon_text, remainder_text
@@ -23,12 +24,16 @@ from zerosum.server.runs.run_folder import CONFIG, RunFolder
 from zerosum.simulations.terminal.user_errors import check_writable, user_errors, write_json
 
 if TYPE_CHECKING:  # a node's own count needs no accountant
+    from zerosum.server.analytics.query_spending import QuerySpending
     from zerosum.server.planning.spent_budget import RunSpending
 
 
 def budget(
     folder: Annotated[
-        Path, typer.Argument(help="The folder of a run, or a node's state-dir.", show_default=False)
+        Path,
+        typer.Argument(
+            help="The folder of a run, or of queries, or a node's state-dir.", show_default=False
+        ),
     ],
     policy: Annotated[
         Path | None,
@@ -36,20 +41,21 @@ def budget(
     ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
 ) -> None:
-    """Say what a run or a node has spent of its privacy, and what is left; read only."""
+    """Say what a run, queries or a node has spent of privacy, and what is left; read only."""
     with user_errors(ConfigError):
         if json_file is not None:
             check_writable(json_file)
         spent = spending_in(folder, policy)
         if json_file is not None:
             write_json(json_file, spent if isinstance(spent, dict) else spent.document())
-    tables = _node_tables(spent) if isinstance(spent, dict) else _run_tables(spent)
-    for table in tables:
+    for table in _tables(spent):
         Console().print(table)
 
 
-def spending_in(folder: Path, policy: Path | None = None) -> "RunSpending | dict[str, Any]":
-    """Compute what a run has spent, or read what a node's state directory says of itself.
+def spending_in(
+    folder: Path, policy: Path | None = None
+) -> "RunSpending | QuerySpending | dict[str, Any]":
+    """Compute what a run or queries have spent, or read what a node says of itself.
 
     Parameters
     ----------
@@ -60,24 +66,29 @@ def spending_in(folder: Path, policy: Path | None = None) -> "RunSpending | dict
 
     Returns
     -------
-    RunSpending or dict
-        Typed of a run; a node's own count in plain values.
+    RunSpending, QuerySpending or dict
+        Typed of a run and of queries; a node's own count in plain values.
 
     Raises
     ------
     ConfigError
-        If the folder is neither, or its record is damaged.
+        If the folder is none of them, or its record is damaged.
     """
+    of_queries = (folder / QUERY_LEDGER).is_file()
+    if ((folder / CONFIG).is_file() or of_queries) and policy is not None:
+        raise ConfigError(f"--policy {policy}: {folder} is a run's folder, not a node's")
+    if of_queries:
+        from zerosum.server.analytics.query_spending import read_spending_of
+
+        return read_spending_of(folder)
     if (folder / CONFIG).is_file():
-        if policy is not None:
-            raise ConfigError(f"--policy {policy}: {folder} is a run's folder, not a node's")
         from zerosum.server.planning.spent_budget import run_spending
 
         return run_spending(RunFolder.open(folder))
     if not ((folder / COUNTERS).is_file() or (folder / SESSIONS).is_dir()):
         raise ConfigError(
-            f"{folder} is neither the folder of a run (no {CONFIG}) nor a node's state-dir (no "
-            f"{COUNTERS}): name one of them"
+            f"{folder} is neither the folder of a run (no {CONFIG}), nor of queries (no "
+            f"{QUERY_LEDGER}), nor a node's state-dir (no {COUNTERS}): name one of them"
         )
     try:
         return node_spending(read_spending(folder), _read_policy(policy))
@@ -178,6 +189,36 @@ def _read_policy(path: Path | None) -> ClientPolicy | None:
         return read_policy(str(path))
     except PolicyError as error:
         raise ConfigError(f"--policy: {error}") from None
+
+
+def _tables(spent: "RunSpending | QuerySpending | dict[str, Any]") -> Iterator[Table]:
+    if isinstance(spent, dict):
+        return _node_tables(spent)
+    from zerosum.server.analytics.query_spending import QuerySpending
+
+    if isinstance(spent, QuerySpending):
+        return _query_tables(spent.document())
+    return _run_tables(spent)
+
+
+def _query_tables(spent: Mapping[str, Any]) -> Iterator[Table]:
+    """Yield what queries cost, in the measure of their rule."""
+    measure = "epsilon" if spent["order"] is None else f"divergence at order {spent['order']}"
+    limit, used = epsilon_text(spent["limit"]), epsilon_text(spent["used"])
+    title = f"{spent['clients']} clients, rule {spent['rule']}: {used} of {limit} is spent"
+    table = Table(title=title, title_justify="left")
+    for name in ("Query", "Kind", "Sums opened", "Given up", f"Costs alone ({measure})"):
+        table.add_column(name)
+    for each in spent["queries"]:
+        kind, cost = each["query"]["kind"], epsilon_text(each["used"])
+        table.add_row(each["name"], kind, str(each["sums"]), str(each["abandoned"]), cost)
+    yield table
+    whole = Table(title="The budget", title_justify="left", show_header=False)
+    of = f"one {spent['unit']}, {spent['adjacency']}, against the observer {spent['observer']}"
+    whole.add_row("protects", of)
+    whole.add_row("spent", f"epsilon = {epsilon_text(spent['spent'])} at {spent['delta']:g}")
+    whole.add_row("left", f"{remainder_text(spent['left'])} of {limit} ({measure})")
+    yield whole
 
 
 def _run_tables(spent: "RunSpending") -> Iterator[Table]:

@@ -18,7 +18,9 @@ from zerosum.simulations.commands.attack import attack
 from zerosum.simulations.commands.bench import bench_app
 from zerosum.simulations.commands.budget import budget
 from zerosum.simulations.commands.keys import keys_app, roster_app
+from zerosum.simulations.commands.query import query_app
 from zerosum.simulations.commands.rehearse import rehearse
+from zerosum.simulations.commands.schema import schema
 from zerosum.simulations.new import Kind
 from zerosum.simulations.terminal.loading import loading
 from zerosum.simulations.terminal.signals import continue_with, interruptible, start_again
@@ -64,11 +66,13 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.add_typer(bench_app, name="bench")
+app.add_typer(query_app, name="query")
 app.add_typer(keys_app, name="keys")
 app.add_typer(roster_app, name="roster")
 app.command()(rehearse)
 app.command()(attack)
 app.command()(budget)
+app.command()(schema)
 
 
 def _print_version(asked: bool) -> None:
@@ -245,7 +249,9 @@ def audit(
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(help="The folder of a run, finished or not.")],
+    folder: Annotated[
+        Path, typer.Argument(help="The folder of a run, finished or not, or of queries.")
+    ],
     public: Annotated[
         Path | None,
         typer.Option(
@@ -256,9 +262,18 @@ def report(
     ] = None,
 ) -> None:
     """Draw a run's report again from the files in its folder."""
+    from zerosum.server.analytics.query_files import QUERIES
     from zerosum.simulations.report import write_public_report, write_report
+    from zerosum.simulations.report.queries import write_query_report
 
     with user_errors(ConfigError, TaskError):
+        if (folder / QUERIES).is_file():
+            if public is not None:
+                raise ConfigError(
+                    f"--public {public}: {folder} holds queries, whose page is public"
+                )
+            Console().print(f"Report  {write_query_report(folder)}", soft_wrap=True, markup=False)
+            return
         if public is not None:
             made = write_public_report(folder, public)
             Console().print(f"Public report  {made}", soft_wrap=True, markup=False)

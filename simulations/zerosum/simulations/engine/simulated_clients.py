@@ -1,8 +1,8 @@
 """Environment of simulated clients: one process, one cache, parties kept as live objects."""
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from typing import Self, overload
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Self, overload
 
 import numpy as np
 from flwr.app import Context, RecordDict
@@ -20,7 +20,6 @@ from zerosum.client.queries.table import Table
 from zerosum.client.request import ModelRequest, QueryQuestion, Request
 from zerosum.client.spec import ClientPolicy, SecAggSpec
 from zerosum.client.task import ClientInfo, Task
-from zerosum.client.training.compute import LocalComputation
 from zerosum.secagg import (
     Client,
     ClientParty,
@@ -34,10 +33,12 @@ from zerosum.secagg.crypto.identity import PUBLIC_KEY_BYTES
 from zerosum.secagg.randomness import SystemRandomness, derive_seed
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
 from zerosum.server.spec import Experiment
-from zerosum.simulations.engine.cohort import CohortApp, SimulatedCohort
 from zerosum.simulations.engine.faults import FaultPlan
 from zerosum.simulations.engine.grid import App, InProcessGrid, nodes
-from zerosum.simulations.engine.work import Engine
+
+if TYPE_CHECKING:  # which import torch: clients that answer queries train nothing
+    from zerosum.client.training.compute import LocalComputation
+    from zerosum.simulations.engine.work import Engine
 
 KEYS_MADE = 4096
 """Signing keys kept ready: as many as take part at once, in most experiments."""
@@ -94,8 +95,8 @@ class SimulatedEnvironment:
 
     Parameters
     ----------
-    task : Task
-        The task of the run, resolved before it began.
+    task : Task or None
+        The task of the run, resolved before it began; None where clients answer queries.
     entropy : Entropy
         Noise and rounding.
     identities : sequence of IdentityKey
@@ -108,7 +109,7 @@ class SimulatedEnvironment:
 
     def __init__(
         self,
-        task: Task,
+        task: Task | None,
         entropy: Entropy,
         *,
         identities: Sequence[IdentityKey] = (),
@@ -119,8 +120,7 @@ class SimulatedEnvironment:
         self.policy = policy
         self.roster = roster_of(identities)
         self.cache = cache
-        self._task = task
-        self._computation = LocalComputation(task)
+        self._given_task = task
         self._identities = identities
         self._parties: dict[int, Client] = {}
         self._stores: dict[int, MemoryStore] = {}
@@ -158,7 +158,7 @@ class SimulatedEnvironment:
         experiment: Experiment,
         population: int,
         run_id: bytes,
-        engine: Engine | None = None,
+        engine: "Engine | None" = None,
     ) -> Coordinator:
         """Return a coordinator of these clients, with the experiment's faults.
 
@@ -177,6 +177,8 @@ class SimulatedEnvironment:
         Coordinator
             Over a grid in this process.
         """
+        from zerosum.simulations.engine.cohort import CohortApp, SimulatedCohort
+
         faults = FaultPlan(experiment.faults, experiment.seed)
         trusted = engine is not None and experiment.secagg.protocol == "ideal"
         app: App
@@ -256,6 +258,18 @@ class SimulatedEnvironment:
     def task(self, request: ModelRequest, client: ClientInfo) -> Task:
         """Return the task of the run."""
         return self._task
+
+    @property
+    def _task(self) -> Task:
+        if self._given_task is None:
+            raise Declined("clients of this simulation have tables, and no task")
+        return self._given_task
+
+    @cached_property
+    def _computation(self) -> "LocalComputation":
+        from zerosum.client.training.compute import LocalComputation
+
+        return LocalComputation(self._task)
 
     def update(self, request: ModelRequest, task: Task, client: ClientInfo) -> np.ndarray:
         """Train or evaluate with the one trainer of this process."""

@@ -1,0 +1,265 @@
+"""Ask a question: compose first, charge ahead, sum, and keep the answer.
+
+A question is answered by one private sum, `words` by several. What it costs is composed with all
+that was spent before anything is sent. Each sum is charged on the disk before clients are asked,
+and kept on the disk before anything is made of it: a crash leaves a sum that is paid for or one
+that was never opened, and the same call goes on from there.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerosum.client.request import QueryRequest
+from zerosum.server.analytics import prefixes
+from zerosum.server.analytics.answer_epsilons import epsilons
+from zerosum.server.analytics.answers import Answer, answer
+from zerosum.server.analytics.asks import Ask, QueryAbandoned, QueryTerms
+from zerosum.server.analytics.budget import check
+from zerosum.server.analytics.costs import Costed, cost
+from zerosum.server.analytics.ledger import Part, QueryLedger
+from zerosum.server.analytics.stored_answers import AnswerEntry, StoredAnswers, StoredSum
+from zerosum.server.private_sum.coordinator import Charge, RoundAbandoned
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+    from zerosum.server.private_sum.aggregate import Aggregate
+
+
+class PrivateSums(Protocol):
+    """Anything that opens private sums, as :class:`~.private_sum.coordinator.Coordinator`."""
+
+    def private_sum(
+        self,
+        request: QueryRequest,
+        groups: Sequence[Sequence[int]],
+        *,
+        round: int,
+        attempt: int = 0,
+        charge: Charge = ...,
+    ) -> "Aggregate":
+        """Ask a cohort a question and open the sum of the answers."""
+        ...
+
+
+def ask(
+    sums: PrivateSums,
+    question: Ask,
+    ledger: QueryLedger,
+    answers: StoredAnswers,
+    terms: QueryTerms,
+    *,
+    reproducible: bool,
+    groups: Sequence[Sequence[int]] | None = None,
+    admitted: Callable[[], None] = lambda: None,
+) -> Answer:
+    """Answer a question, from what is stored or by private sums that are charged ahead.
+
+    The same question again returns the stored answer, for free, unless it is ``fresh``. A call
+    that a crash ended goes on where it was: sums that were kept are not asked for again. One that
+    was charged and not kept is done again under the same numbers where the noise is reproducible,
+    which is the same release, and as a new attempt that is charged where it is not.
+
+    Parameters
+    ----------
+    sums : PrivateSums
+        A coordinator.
+    question : Ask
+        What is asked.
+    ledger : QueryLedger
+        Written ahead.
+    answers : StoredAnswers
+        What was answered before.
+    terms : QueryTerms
+        Of the budget.
+    reproducible : bool
+        Whether a sum done again draws the same noise: in a simulation.
+    groups : sequence of sequence of int, optional
+        Roster indices, one sequence a session. Default: all clients are one.
+    admitted : callable
+        Called when the budget admits the question, before anything is charged or sent.
+
+    Returns
+    -------
+    Answer
+        Stored durably.
+
+    Raises
+    ------
+    QueryError
+        If the question does not fit schema, unit or budget.
+    BudgetExceeded
+        Before anything is sent, if the budget does not admit it.
+    QueryAbandoned
+        If a sum was given up; the budget says what it cost. Asked again, it is another attempt.
+    """
+    costed = cost(question, terms)
+    complete = answers.complete(costed.key)
+    if complete and not question.fresh:
+        return _answer(costed, _kept(costed, complete - 1, ledger, answers))
+    asked = complete  # one that was begun and has no answer is gone on with
+    name = answers.name_for(question.label, costed.key)
+    admit(costed, asked, ledger, answers, reproducible=reproducible)
+    admitted()
+    cohort = groups or [range(terms.clients)]
+    kept: list[StoredSum] = []
+    for number in range(costed.sums):
+        payload = b"" if not kept else _next_payload(costed, kept)
+        if payload is None:  # no prefix was left: the rounds that remain are not needed
+            break
+        part = costed.part(asked, number, name)
+        kept.append(
+            _sum(sums, costed, part, payload, ledger, answers, cohort, reproducible=reproducible)
+        )
+    made = _answer(costed, kept)
+    answers.keep(_entry(costed, asked, name, made))
+    return made
+
+
+def admit(
+    costed: Costed,
+    asked: int,
+    ledger: QueryLedger,
+    answers: StoredAnswers,
+    *,
+    reproducible: bool,
+) -> None:
+    """Check that the budget admits all sums of an answer that are not paid for yet.
+
+    Parameters
+    ----------
+    costed : Costed
+        What is asked.
+    asked : int
+        Which paid answer to it.
+    ledger, answers
+        What was charged and kept.
+    reproducible : bool
+        As for :func:`ask`.
+
+    Raises
+    ------
+    BudgetExceeded
+        With what is left, and the epsilon at which it would fit.
+    """
+    due = 0
+    for number in range(costed.sums):
+        charged = ledger.latest((costed.key, asked, number))
+        number_kept = charged is not None and answers.sum(*charged.number) is not None
+        again = charged is not None and reproducible and not charged.abandoned and charged.opened
+        due += not (number_kept or again)
+    if due == 0:
+        return
+    observer = costed.terms.budget.observer
+    if costed.terms.budget.rule == "plan":
+        ledger.check_planned(costed.key, due)
+    check_fits(costed, ledger.receipts(observer), due, planned=ledger.planned(observer))
+
+
+def check_fits(
+    costed: Costed,
+    spent: "Sequence[DpEvent]",
+    sums: int | None = None,
+    *,
+    planned: "Sequence[DpEvent] | None" = None,
+) -> None:
+    """Raise BudgetExceeded, with an epsilon that would fit, unless a question fits its budget.
+
+    Parameters
+    ----------
+    costed : Costed
+        What is asked.
+    spent : sequence of DpEvent
+        Receipts of all sums that were opened before.
+    sums : int, optional
+        Sums that are not paid for yet. Default: all.
+    planned : sequence of DpEvent, optional
+        Under the rule "plan" all receipts that it fixed.
+    """
+    budget = costed.terms.budget
+
+    def receipt_at(epsilon: float) -> "DpEvent":
+        other = replace(costed.ask, epsilon=epsilon)
+        return cost(other, costed.terms).whole(budget.observer)
+
+    new = costed.whole(budget.observer, sums)
+    check(budget, spent, new, planned=planned, receipt_at=receipt_at)
+
+
+def _sum(
+    sums: PrivateSums,
+    costed: Costed,
+    part: Part,
+    payload: bytes,
+    ledger: QueryLedger,
+    answers: StoredAnswers,
+    groups: Sequence[Sequence[int]],
+    *,
+    reproducible: bool,
+) -> StoredSum:
+    """Return a sum that was kept, or charge, open and keep one."""
+    charged = ledger.latest(part.place)
+    round, attempt = ledger.last_round + 1, 0
+    if charged is not None and not charged.abandoned:
+        kept = answers.sum(*charged.number)
+        if kept is not None:
+            return kept
+        round, attempt = charged.number
+        attempt += not reproducible
+    request = QueryRequest(costed.question(round), payload)
+    charge = ledger.charging(part, round, attempt, groups)
+    try:
+        opened = sums.private_sum(request, groups, round=round, attempt=attempt, charge=charge)
+    except RoundAbandoned as error:
+        ledger.abandon(round, attempt, str(error))
+        raise QueryAbandoned(f"{part.name}: {error}") from None
+    kept = StoredSum(round, attempt, _integers(opened.total), len(opened.survivors), payload)
+    answers.keep_sum(kept)
+    return kept
+
+
+def _integers(total: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return a decoded sum as the integers that it is."""
+    if np.abs(total).max(initial=0.0) >= 2.0**53:
+        raise ValueError("a coordinate of the sum is beyond 2^53, where float64 has gaps")
+    return np.rint(total).astype(np.int64)
+
+
+def _kept(
+    costed: Costed, asked: int, ledger: QueryLedger, answers: StoredAnswers
+) -> list[StoredSum]:
+    """Return the sums of an answer that is complete."""
+    kept = []
+    for number in range(costed.sums):
+        charged = ledger.latest((costed.key, asked, number))
+        opened = None if charged is None else answers.sum(*charged.number)
+        if opened is None:
+            break
+        kept.append(opened)
+    return kept
+
+
+def _next_payload(costed: Costed, kept: Sequence[StoredSum]) -> bytes | None:
+    """Return the prefixes that the next round continues; None where none is left."""
+    last = kept[-1]
+    question = costed.question(last.round)
+    left = prefixes.survivors(question, last.noisy, costed.noise, last.payload)
+    return prefixes.payload_of(left) if left else None
+
+
+def _answer(costed: Costed, kept: Sequence[StoredSum]) -> Answer:
+    """Make the answer of its sums, which is free, with what they cost."""
+    last = kept[-1]
+    noise = None if costed.privacy.noise_inside else costed.noise
+    made = answer(costed.question(last.round), last.noisy, noise, last.clients, last.payload)
+    receipt = {"sums": costed.sums} | {str(name): one for name, one in costed.receipts.items()}
+    return replace(made, epsilon=epsilons(costed), receipt=receipt)
+
+
+def _entry(costed: Costed, asked: int, name: str, made: Answer) -> AnswerEntry:
+    values = {"asked_epsilon": costed.ask.epsilon, **made.to_json()}
+    return AnswerEntry(name, costed.key, asked, values, made.rows())

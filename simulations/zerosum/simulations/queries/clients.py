@@ -1,0 +1,86 @@
+"""Simulated clients that hold tables: the handlers of a deployment, in this process."""
+
+from zerosum.client.flower.client_app import build_app
+from zerosum.client.protocol.noise_source import Entropy
+from zerosum.client.queries.table import Table
+from zerosum.client.request import QueryQuestion
+from zerosum.client.spec import SecAggSpec
+from zerosum.client.task import ClientInfo
+from zerosum.secagg import SharedCache
+from zerosum.server.private_sum.coordinator import Coordinator, Nodes
+from zerosum.server.spec import FaultSpec
+from zerosum.simulations.engine.faults import FaultPlan
+from zerosum.simulations.engine.grid import InProcessGrid, nodes
+from zerosum.simulations.engine.simulated_clients import DrawnIdentities, SimulatedEnvironment
+from zerosum.simulations.queries.tables import DealtTable
+
+
+class TableEnvironment(SimulatedEnvironment):
+    """Environment of clients that each hold rows of one table, and answer queries alone.
+
+    Parameters
+    ----------
+    dealt : DealtTable
+        Whose rows are whose.
+    entropy : Entropy
+        Noise, coins and secret orders.
+    secagg : SecAggSpec
+        Says whether clients sign.
+    """
+
+    def __init__(self, dealt: DealtTable, entropy: Entropy, secagg: SecAggSpec) -> None:
+        signed = secagg.protocol == "pairwise" and secagg.server == "malicious"
+        super().__init__(
+            None,
+            entropy,
+            identities=DrawnIdentities(dealt.clients if signed else 0),
+            cache=SharedCache(secagg.groups + 1),
+        )
+        self._dealt = dealt
+
+    def table(self, question: QueryQuestion, client: ClientInfo) -> Table:
+        """Return the rows of one client."""
+        return self._dealt.of(client.index)
+
+
+def table_coordinator(
+    dealt: DealtTable,
+    entropy: Entropy,
+    secagg: SecAggSpec,
+    *,
+    run_id: bytes,
+    dropout: float,
+    seed: int,
+) -> Coordinator:
+    """Return a coordinator of clients that hold tables.
+
+    Parameters
+    ----------
+    dealt : DealtTable
+        Whose rows are whose.
+    entropy : Entropy
+        Noise, coins and secret orders.
+    secagg : SecAggSpec
+        Protocol and server.
+    run_id : bytes
+        16 bytes: enters every session.
+    dropout : float
+        Part of the clients that vanish before they send their vectors.
+    seed : int
+        Draws who vanishes.
+
+    Returns
+    -------
+    Coordinator
+        Over a grid in this process, whose clients handle the messages of a deployment.
+    """
+    environment = TableEnvironment(dealt, entropy, secagg)
+    faults = FaultPlan(FaultSpec(contribute=dropout), seed)
+    return Coordinator(
+        InProcessGrid(build_app(lambda context: environment), dealt.clients, faults=faults),
+        Nodes(nodes(dealt.clients), environment.roster),
+        secagg,
+        run_id=run_id,
+        entropy=entropy,
+        cache=environment.cache,
+    )

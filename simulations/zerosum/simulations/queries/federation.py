@@ -1,0 +1,442 @@
+"""A federation that is asked questions: simulated here, of one table, within one budget."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias
+
+from zerosum.client.protocol.noise_source import SeededEntropy
+from zerosum.client.queries.errors import QueryError
+from zerosum.client.queries.schema import Schema
+from zerosum.client.queries.table import Table
+from zerosum.client.request import MAX_RECORDS
+from zerosum.server.analytics.answers import Answer
+from zerosum.server.analytics.ask import ask
+from zerosum.server.analytics.asks import QueryAbandoned
+from zerosum.server.analytics.budget import Spent, spend
+from zerosum.server.analytics.costs import Costed, cost
+from zerosum.server.analytics.drafts import Draft
+from zerosum.server.analytics.ledger import QueryLedger
+from zerosum.server.analytics.query_files import QUERY_LEDGER
+from zerosum.server.analytics.query_plan import DEFAULT_DELTA, PlanFile, Rule, plan_of
+from zerosum.server.analytics.query_spending import QuerySpending, spending_of
+from zerosum.server.analytics.stored_answers import StoredAnswers
+from zerosum.server.runs.run_folder import CLIENT_LOG, SERVER_LOG
+from zerosum.simulations.engine.one_at_a_time import alone
+from zerosum.simulations.queries.clients import table_coordinator
+from zerosum.simulations.queries.query_folder import (
+    create_folder,
+    fingerprint,
+    held_folder,
+    read_folder,
+    write_plan,
+)
+from zerosum.simulations.queries.setting import (
+    check_costs,
+    header_of,
+    run_id,
+    schema_of,
+    secagg_of,
+    terms_of,
+)
+from zerosum.simulations.queries.tables import DealtTable, deal_file, dealt_of
+from zerosum.simulations.terminal.logs import logged
+
+log = logging.getLogger("zerosum.simulations")
+
+RUNS = Path("runs")
+
+Data: TypeAlias = str | Path | Mapping[str, Sequence[Any]] | Table
+
+
+class Federation:
+    """Clients that hold tables, one budget, and all that was asked of them.
+
+    Made by :meth:`simulate` or :meth:`resume`; a context manager, for the folder is locked.
+
+    Parameters
+    ----------
+    file : PlanFile
+        Data, domains, budget and queries.
+    dealt : DealtTable
+        Whose rows are whose.
+    folder : Path or None
+        Where all of it is kept; None keeps it in memory.
+
+    Raises
+    ------
+    QueryError
+        If the plan's parts do not go together, or cost more than its budget.
+    """
+
+    def __init__(self, file: PlanFile, dealt: DealtTable, folder: Path | None) -> None:
+        self._file, self.folder = file, folder
+        self._plan = plan = file.plan
+        self.terms = terms_of(file, dealt.clients)
+        secagg = secagg_of(plan, self.terms)
+        self._open = ExitStack()
+        if folder is not None:
+            self._open.enter_context(held_folder(folder))
+        try:
+            path = None if folder is None else folder / QUERY_LEDGER
+            self.ledger = QueryLedger(path, header_of(file, self.terms))
+            self.answers = StoredAnswers(folder)
+        except BaseException:
+            self._open.close()
+            raise
+        self._entropy = SeededEntropy(plan.seed)
+        self._coordinator = table_coordinator(
+            dealt,
+            self._entropy,
+            secagg,
+            run_id=run_id(file),
+            dropout=plan.dropout,
+            seed=plan.seed,
+        )
+
+    @classmethod
+    def simulate(
+        cls,
+        data: Data,
+        *,
+        schema: Schema | Mapping[str, object] | str | Path,
+        clients: int | None = None,
+        budget: float,
+        delta: float = DEFAULT_DELTA,
+        rule: Rule = "sum",
+        unit: Literal["record", "client"] = "record",
+        adjacency: Literal["zero_out", "replace"] = "zero_out",
+        observer: Literal["sum", "release"] = "sum",
+        cap: int | None = None,
+        max_records: int = MAX_RECORDS,
+        records: int | None = None,
+        honest_fraction: float = 0.8,
+        by: str | None = None,
+        rename: Mapping[str, str] | None = None,
+        seed: int = 0,
+        protocol: Literal["ideal", "pairwise"] = "ideal",
+        server: Literal["malicious", "semi-honest"] = "malicious",
+        dropout: float = 0.0,
+        allow_large_delta: bool = False,
+        queries: Sequence[Draft] = (),
+        out: str | Path | None = None,
+    ) -> Self:
+        """Deal a table to simulated clients and open a budget for questions about it.
+
+        Parameters
+        ----------
+        data : path, mapping or Table
+            A CSV or Parquet file, or columns in memory.
+        schema : Schema, mapping or path
+            The declared domains, or the TOML file that has them under ``[schema]``.
+        clients : int, optional
+            Rows are dealt to so many clients, by the seed.
+        budget : float
+            Epsilon of all questions together.
+        delta : float
+            Of the budget.
+        rule : str
+            "sum", "renyi", or "plan" for ``queries`` alone.
+        unit, adjacency, observer : str
+            What is protected, how neighbours differ, and against whom.
+        cap : int, optional
+            Under unit "client": records of a client that count.
+        max_records, records : int
+            Public bounds, of one client and of all.
+        honest_fraction : float
+            Part of the clients whose noise makes the guarantee.
+        by : str, optional
+            In place of ``clients``: a column whose values are the clients.
+        rename : mapping, optional
+            What the file calls columns of the schema.
+        seed : int
+            Of rows, dropouts and noise.
+        protocol, server : str
+            "ideal" for a trusted sum, "pairwise" for masks; the server that these withstand.
+        dropout : float
+            Part of the clients that vanish in a sum.
+        allow_large_delta : bool
+            Take a delta that is not below one over the population.
+        queries : sequence of Draft
+            Under rule "plan": all that will be asked.
+        out : str or Path, optional
+            Folder of queries, new or empty. Default: a new one under ``runs/``.
+
+        Returns
+        -------
+        Federation
+            Its folder is locked until it is closed.
+
+        Raises
+        ------
+        QueryError, ConfigError
+            One line, before anything is asked.
+        """
+        plan = plan_of(
+            {
+                "clients": clients,
+                "by": by,
+                "rename": dict(rename or {}),
+                "seed": seed,
+                "protocol": protocol,
+                "server": server,
+                "dropout": dropout,
+                "honest_fraction": honest_fraction,
+                "cap": cap,
+                "max_records": max_records,
+                "records": records,
+                "budget": {
+                    "epsilon": budget,
+                    "delta": delta,
+                    "rule": rule,
+                    "observer": observer,
+                    "unit": unit,
+                    "adjacency": adjacency,
+                    "allow_large_delta": allow_large_delta,
+                },
+            }
+        )
+        domains = schema_of(schema)
+        file = PlanFile(plan=plan, domains=domains, queries=tuple(queries))
+        return cls.begin(file, data, out)
+
+    @classmethod
+    def begin(cls, file: PlanFile, data: Data | None = None, out: str | Path | None = None) -> Self:
+        """Begin what a plan describes, in a folder of its own.
+
+        Parameters
+        ----------
+        file : PlanFile
+            Settings, domains and queries.
+        data : path, mapping or Table, optional
+            In place of the plan's own.
+        out : str or Path, optional
+            New or empty. Default: a new one under ``runs/``.
+
+        Returns
+        -------
+        Federation
+            With its folder locked.
+
+        Raises
+        ------
+        QueryError, ConfigError
+            One line, before anything is asked.
+        """
+        given = file.plan.data if data is None else data
+        if given is None:
+            raise QueryError("data is missing: name a CSV or Parquet file, as data = table.csv")
+        if isinstance(given, str | Path):
+            path = Path(given)
+            known = {"data": str(path.resolve()), "fingerprint": fingerprint(path)}
+            file = file.changed(**known)
+            dealt = deal_file(file.plan, file.domains)
+        else:
+            dealt = dealt_of(given, file.plan, file.domains)
+        terms = terms_of(file, dealt.clients)
+        secagg_of(file.plan, terms)
+        check_costs(file, terms)
+        folder = create_folder(Path(out) if out is not None else new_folder(), file)
+        return cls(file, dealt, folder)
+
+    @classmethod
+    def resume(cls, path: str | Path, data: Data | None = None) -> Self:
+        """Go on with a folder of queries: nothing that was paid for is paid for again.
+
+        Parameters
+        ----------
+        path : str or Path
+            The folder.
+        data : path, mapping or Table, optional
+            Where the same data are now; those of memory have to be given again.
+
+        Returns
+        -------
+        Federation
+            With its folder locked.
+
+        Raises
+        ------
+        QueryError, ConfigError
+            If the folder holds no queries, or the data are not those of before.
+        """
+        folder = Path(path)
+        file = read_folder(folder)
+        given = file.plan.data if data is None else data
+        if given is None:
+            raise QueryError(f"{folder}: its data were in memory: give them again")
+        if not isinstance(given, str | Path):
+            return cls(file, dealt_of(given, file.plan, file.domains), folder)
+        if fingerprint(Path(given)) != file.plan.fingerprint:
+            # Noise follows from the seed: a sum that is done again on other records would show
+            # what they differ by, without any noise.
+            raise QueryError(
+                f"data = {str(given)!r} is not what this folder began with: with the same noise "
+                "two answers would show what differs; restore it, or choose another --out"
+            )
+        plan = file.plan.model_copy(update={"data": str(Path(given).resolve())})
+        return cls(file, deal_file(plan, file.domains), folder)
+
+    @property
+    def schema(self) -> Schema:
+        """The declared domains."""
+        return self._file.domains
+
+    @property
+    def queries(self) -> tuple[Draft, ...]:
+        """All that was asked, or will be."""
+        return self._file.queries
+
+    @property
+    def budget(self) -> Spent:
+        """What is spent of the budget, and what is left."""
+        budget = self.terms.budget
+        return spend(budget, self.ledger.receipts(budget.observer))
+
+    @property
+    def spending(self) -> QuerySpending:
+        """What is spent, by which query, and what is left."""
+        return spending_of(self.ledger)
+
+    def cost(self, draft: Draft) -> Costed:
+        """Return what a question would cost, and ask nothing."""
+        return cost(draft.ask(self.schema), self.terms)
+
+    def ask(self, draft: Draft) -> Answer:
+        """Answer a question, or return the stored answer to the same one.
+
+        Parameters
+        ----------
+        draft : Draft
+            As :func:`~zerosum.analytics.count` and its like make it.
+
+        Returns
+        -------
+        Answer
+            With its standard error, intervals and epsilons.
+
+        Raises
+        ------
+        QueryError
+            If the question does not fit the schema or the budget.
+        BudgetExceeded
+            Before anything is sent, if too little is left.
+        QueryAbandoned
+            If too few clients were left in every attempt that the question has.
+        """
+        with ExitStack() as around:
+            around.enter_context(alone("query"))
+            if self.folder is not None:
+                around.enter_context(logged("zerosum.client", self.folder / CLIENT_LOG))
+                around.enter_context(logged("zerosum.server", self.folder / SERVER_LOG))
+            return self._answered(draft)
+
+    def run(self, said: Callable[[Answer], None] = lambda answer: None) -> list[Answer]:
+        """Answer every query of the plan, in order; those that are stored cost nothing.
+
+        Parameters
+        ----------
+        said : callable
+            Given each answer as it comes.
+
+        Returns
+        -------
+        list of Answer
+            One for each query.
+        """
+        answers = []
+        for draft in self._due():
+            answers.append(self.ask(draft))
+            said(answers[-1])
+        return answers
+
+    def report(self) -> Path:
+        """Draw ``report.html`` of the folder, and return its path.
+
+        Raises
+        ------
+        QueryError
+            If everything is kept in memory.
+        """
+        from zerosum.simulations.report.queries import write_query_report
+
+        if self.folder is None:
+            raise QueryError("this federation is in memory: give it out = a folder for a report")
+        return write_query_report(self.folder)
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self._open.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _answered(self, draft: Draft) -> Answer:
+        """Answer a question; where a sum was given up, as often as it has attempts."""
+
+        def once() -> Answer:
+            return ask(
+                self._coordinator,
+                draft.ask(self.schema),
+                self.ledger,
+                self.answers,
+                self.terms,
+                reproducible=self._entropy.reproducible,
+                # What is refused is not noted: a resumed folder would be refused for ever.
+                admitted=partial(self._note, draft),
+            )
+
+        for _ in range(draft.attempts - 1):
+            try:
+                return once()
+            except QueryAbandoned as error:
+                log.warning("%s; asked again", error)
+        return once()
+
+    def _note(self, draft: Draft) -> None:
+        """Add a question to the folder's plan before it is asked: a resumed folder asks it, too."""
+        noted = replace(draft, fresh=False)
+        if self.terms.budget.rule == "plan" or noted in self._file.queries:
+            return
+        queries = (*self._file.queries, noted)
+        self._file = replace(self._file, queries=queries)
+        if self.folder is not None:
+            write_plan(self.folder, self._file)
+
+    def _due(self) -> Iterator[Draft]:
+        """Yield the plan's queries, each fresh if an answer of it is still to be paid for.
+
+        The same question twice has one answer, unless the plan says ``fresh``. An answer that was
+        begun and not finished is finished.
+        """
+        wanted: Counter[str] = Counter()
+        for draft in self.queries:
+            key = self.cost(draft).key
+            wanted[key] += draft.fresh or not wanted[key]
+            complete = self.answers.complete(key)
+            due = max(wanted[key], self.ledger.answers_begun(key)) > complete
+            yield replace(draft, fresh=due)
+
+
+def new_folder() -> Path:
+    """Return an unused folder under ``runs/``, named after the time."""
+    stem = f"queries-{datetime.now():%Y%m%d-%H%M%S}"
+    paths = (RUNS / (stem + suffix) for suffix in ("", *(f"-{n}" for n in range(2, 1000))))
+    free = next((path for path in paths if not path.exists()), None)
+    if free is None:
+        raise QueryError(f"--out: {RUNS / stem} and 998 more exist: choose a folder")
+    return free

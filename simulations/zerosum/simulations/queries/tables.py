@@ -1,0 +1,181 @@
+"""Tables of simulated clients: the rows of one file, dealt by a seed or by a column."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zerosum.client.queries.errors import QueryError
+from zerosum.client.queries.schema import Schema
+from zerosum.client.queries.table import Table, read_table
+from zerosum.secagg.randomness import numpy_generator
+from zerosum.server.analytics.query_plan import QueryPlan
+
+
+@dataclass(frozen=True)
+class DealtTable:
+    """One table, and which of its rows each client holds.
+
+    Parameters
+    ----------
+    table : Table
+        All rows.
+    order : numpy.ndarray
+        int64, shape (rows,): row numbers, client by client.
+    bounds : numpy.ndarray
+        int64, shape (clients + 1,): client c holds ``order[bounds[c]:bounds[c + 1]]``.
+    names : sequence of str
+        What each client is called, where a column dealt the rows.
+    """
+
+    table: Table
+    order: np.ndarray
+    bounds: np.ndarray
+    names: Sequence[str] = ()
+
+    @property
+    def clients(self) -> int:
+        """Number of clients."""
+        return len(self.bounds) - 1
+
+    def of(self, client: int) -> Table:
+        """Return the table of one client."""
+        return self.table.take(self.order[self.bounds[client] : self.bounds[client + 1]])
+
+
+def deal(table: Table, clients: int, seed: int) -> DealtTable:
+    """Shuffle the rows and deal them to clients, as evenly as it goes.
+
+    Parameters
+    ----------
+    table : Table
+        All rows.
+    clients : int
+        More than rows: some hold none.
+    seed : int
+        The same seed deals the same rows.
+
+    Returns
+    -------
+    DealtTable
+        Of all rows.
+    """
+    rows = len(table)
+    order = numpy_generator(seed, "deal").permutation(rows)
+    return DealtTable(table, order, np.arange(clients + 1) * rows // clients)
+
+
+def deal_by(table: Table, keys: Sequence[str]) -> DealtTable:
+    """Give each distinct value of a column its rows, as one client each.
+
+    Parameters
+    ----------
+    table : Table
+        All rows.
+    keys : sequence of str
+        One for each row: the client that holds it.
+
+    Returns
+    -------
+    DealtTable
+        Clients in the order of their values.
+
+    Raises
+    ------
+    QueryError
+        If there are fewer than two values.
+    """
+    names, of = np.unique(np.asarray(keys, dtype=str), return_inverse=True)
+    if len(names) < 2:
+        raise QueryError(f"by: the column has {len(names)} value: name one with a value a client")
+    counts = np.bincount(of, minlength=len(names))
+    bounds = np.concatenate(([0], np.cumsum(counts)))
+    return DealtTable(table, np.argsort(of, kind="stable"), bounds, list(map(str, names)))
+
+
+def deal_file(plan: QueryPlan, schema: Schema) -> DealtTable:
+    """Read the file of a plan and deal its rows.
+
+    Parameters
+    ----------
+    plan : QueryPlan
+        Names the file, and ``clients`` or ``by``.
+    schema : Schema
+        The columns that are read.
+
+    Returns
+    -------
+    DealtTable
+        Of all rows.
+
+    Raises
+    ------
+    QueryError
+        If the file or its columns cannot be read, or neither or both of ``clients`` and ``by`` are
+        given.
+    """
+    path = Path(plan.data or "")
+    _check_dealing(plan)
+    table = read_table(path, schema, plan.rename)
+    if plan.by is None:
+        return deal(table, plan.clients or 0, plan.seed)
+    return deal_by(table, _column(path, plan.by))
+
+
+def dealt_of(
+    data: Table | Mapping[str, Sequence[Any]], plan: QueryPlan, schema: Schema
+) -> DealtTable:
+    """Deal the rows of a table in memory.
+
+    Parameters
+    ----------
+    data : Table or mapping
+        Columns, as a mapping has them, or coded by the schema already.
+    plan : QueryPlan
+        ``clients`` or ``by``, and the seed.
+    schema : Schema
+        Of the columns.
+
+    Returns
+    -------
+    DealtTable
+        Of all rows.
+
+    Raises
+    ------
+    QueryError
+        If the rows cannot be dealt so.
+    """
+    _check_dealing(plan)
+    if plan.by is not None:
+        if not isinstance(data, Mapping) or plan.by not in data:
+            raise QueryError(f"by = {plan.by!r}: the data have no such column")
+        return deal_by(Table.of(data, schema), list(map(str, data[plan.by])))
+    table = Table.of(data, schema) if isinstance(data, Mapping) else data
+    return deal(table, plan.clients or 0, plan.seed)
+
+
+def _check_dealing(plan: QueryPlan) -> None:
+    if plan.clients is None and plan.by is None:
+        raise QueryError(
+            "clients is missing: write a number of clients, as clients = 300, or with by the "
+            "column whose values are the clients"
+        )
+    if plan.clients is not None and plan.by is not None:
+        raise QueryError(f"clients = {plan.clients} and by = {plan.by!r}: give one of them")
+
+
+def _column(path: Path, name: str) -> list[str]:
+    """Return one column of a file as text."""
+    import pandas
+
+    try:
+        if path.suffix == ".parquet":
+            values = pandas.read_parquet(path, columns=[name])[name]
+        else:
+            values = pandas.read_csv(path, usecols=[name], dtype=str, keep_default_na=False)[name]
+    except (OSError, ValueError, KeyError) as error:
+        raise QueryError(f"by = {name!r}: {path} has no such column ({error})") from None
+    return list(map(str, values))
