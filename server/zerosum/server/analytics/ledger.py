@@ -82,7 +82,7 @@ class QueryCharged(_Line):
     key : tuple of (round, attempt, group)
         The session.
     ask : str
-        Hexadecimal digest of the question, as :attr:`~.ask.Costed.key`.
+        Hexadecimal digest of the question, as :attr:`~.costs.Costed.key`.
     asked : int
         Which paid answer to this question: 0, or more where a fresh one was bought.
     part, parts : int

@@ -38,7 +38,25 @@ class Queries(TyperGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Take a file for the plan that it holds, and tell a mistyped kind."""
+        """Take a file for the plan that it holds, and tell a mistyped kind.
+
+        Parameters
+        ----------
+        ctx : click.Context
+            Of the group.
+        args : list of str
+            Words that follow it.
+
+        Returns
+        -------
+        tuple of str, click.Command and list of str
+            The command, and its own words.
+
+        Raises
+        ------
+        typer.Exit
+            If there is neither such a kind nor such a file.
+        """
         name = args[0]
         command = self.get_command(ctx, name)
         if command is not None:

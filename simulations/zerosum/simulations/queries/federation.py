@@ -357,7 +357,12 @@ class Federation:
         return answers
 
     def report(self) -> Path:
-        """Draw ``report.html`` of the folder, and return its path.
+        """Draw ``report.html`` of the folder.
+
+        Returns
+        -------
+        Path
+            The page.
 
         Raises
         ------
@@ -433,7 +438,18 @@ class Federation:
 
 
 def new_folder() -> Path:
-    """Return an unused folder under ``runs/``, named after the time."""
+    """Name an unused folder under ``runs/`` after the time.
+
+    Returns
+    -------
+    Path
+        That does not exist yet.
+
+    Raises
+    ------
+    QueryError
+        If a thousand folders of this second exist.
+    """
     stem = f"queries-{datetime.now():%Y%m%d-%H%M%S}"
     paths = (RUNS / (stem + suffix) for suffix in ("", *(f"-{n}" for n in range(2, 1000))))
     free = next((path for path in paths if not path.exists()), None)
