@@ -298,7 +298,7 @@ def test_second_attempt_is_another_sum_with_other_dropouts(tmp_path, monkeypatch
 def test_report_and_files_are_those_of_the_folder(tmp_path):
     with federation(tmp_path / "q") as f:
         answer = f.ask(replace(ALL[1], name="pairs"))
-        page = f.report().read_text()
+        page = answer.report().read_text()
     assert answer.sentence() in page.replace("&#39;", "'")
     document = json.loads((tmp_path / "q" / "answers.json").read_text())
     assert document["answers"][0]["name"] == "pairs"

@@ -341,7 +341,7 @@ class Federation:
             if self.folder is not None:
                 around.enter_context(logged("zerosum.client", self.folder / CLIENT_LOG))
                 around.enter_context(logged("zerosum.server", self.folder / SERVER_LOG))
-            return self._answered(draft)
+            return replace(self._answered(draft), reporter=self.report)
 
     def run(self, said: Callable[[Answer], None] = lambda answer: None) -> list[Answer]:
         """Answer every query of the plan, in order; those that are stored cost nothing.
