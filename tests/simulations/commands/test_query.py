@@ -1,4 +1,4 @@
-"""The command ``zerosum query``: mistakes in one line, further questions, help within 80 columns."""
+"""``zerosum query``: mistakes in one line, further questions, help within 80 columns."""
 
 import json
 
