@@ -47,6 +47,7 @@ def test_list_names_what_there_is(zerosum):
     output = zerosum("list").output
     for name in ("mnist5k", "cross-silo", "digits", "mlp", "pairwise", "poisson", "distributed"):
         assert name in output
+    assert "discrete Laplace noise on counts" in output
 
 
 def test_a_dry_run_prints_the_configuration_and_writes_nothing(zerosum, tmp_path):

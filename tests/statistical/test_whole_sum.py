@@ -1,13 +1,17 @@
 """Zero updates through masks, dropouts, decoding and top-up: the noise that the server releases."""
 
 import math
-from typing import Any
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 from zerosum.client.flower.client_app import build_app
+from zerosum.client.privacy import registry
 from zerosum.client.privacy.adaptive_bit import BIT_UNITS
+from zerosum.client.privacy.geometric import DistributedGeometric
 from zerosum.client.protocol.flower_messages import STAGE_TYPES
 from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.client.protocol.protection import Protection
@@ -20,7 +24,6 @@ from zerosum.client.spec import (
     SecAggSpec,
     TrainSpec,
 )
-from zerosum.secagg import SharedCache
 from zerosum.secagg.randomness import insecure_keystream
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
 from zerosum.simulations.engine.faults import FaultPlan
@@ -55,13 +58,17 @@ class Idle(SimulatedEnvironment):
         return np.zeros(DIMENSION)
 
 
-def released(dropped: int, **privacy):
+def released(dropped: int, server: Literal["malicious", "semi-honest"] = "semi-honest", **privacy):
     unused: Any = None
-    environment = Idle(task=unused, entropy=SeededEntropy(3), cache=SharedCache(4))
+    secagg = SecAggSpec(server=server, dropout=0.35 if server == "semi-honest" else 0.2)
+    environment = Idle.of(unused, SeededEntropy(3), secagg, COHORT)
     grid = InProcessGrid(build_app(lambda context: environment), COHORT, faults=Vanishing(dropped))
-    secagg = SecAggSpec(server="semi-honest", dropout=0.35)
     asked = Coordinator(
-        grid, Nodes(nodes(COHORT)), secagg, run_id=b"noise", entropy=SeededEntropy(3)
+        grid,
+        Nodes(nodes(COHORT), environment.roster),
+        secagg,
+        run_id=b"noise",
+        entropy=SeededEntropy(3),
     )
     question = ModelQuestion(
         kind="train",
@@ -102,6 +109,34 @@ def test_where_nothing_is_topped_up_the_claim_is_the_survivors_own_noise(privacy
     full = 1.5 * 0.5 * (math.sqrt(COHORT) if "model" in privacy else 1 / math.sqrt(0.6))
     left = math.sqrt((COHORT - dropped) / COHORT)
     assert aggregate.noise_std == pytest.approx(full * left, rel=0.01)
+
+
+@dataclass(frozen=True)
+class Counted(DistributedGeometric):
+    """Shares of geometric noise of scale 10, on vectors that happen to be integers."""
+
+    @classmethod
+    def from_spec(cls, privacy, code, multiplier, shares):
+        return DistributedGeometric(10.0, 1 / Fraction(shares), (1,))
+
+
+@pytest.mark.parametrize("dropped", [0, 2, 4])
+def test_geometric_shares_add_up_through_sessions_against_a_malicious_server(
+    monkeypatch, dropped: int
+) -> None:
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+    registry.register_mechanism("counted", Counted)
+    privacy: dict[str, Any] = {"mechanism": "counted", "honest_fraction": 0.8}
+    aggregate = released(dropped, "malicious", **privacy)
+    assert len(aggregate.survivors) == COHORT - dropped
+    step = aggregate.noise_std / math.sqrt(1.25 / 2) * math.sinh(0.05)
+    noise = aggregate.total / step
+    assert np.abs(noise - np.round(noise)).max() < 1e-6
+    assert noise.std() == pytest.approx(math.sqrt(1.25 / 2) / math.sinh(0.05), rel=0.02)
+    # The control: the survivors' shares alone.
+    bare = released(dropped, "malicious", top_up=False, **privacy)
+    left = math.sqrt((COHORT - dropped) / COHORT)
+    assert bare.total.std() == pytest.approx(left * aggregate.noise_std, rel=0.02)
 
 
 def test_the_bit_s_noise_is_as_claimed_and_its_own() -> None:

@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import ClassVar, NoReturn
 
@@ -51,7 +52,7 @@ class BlockNoise(ABC):
     ) -> NoReturn:
         """Raise ValueError: real vectors, rotated or not, have no blocks.
 
-        See :meth:`Mechanism.from_spec`;
+        See :meth:`~zerosum.client.privacy.mechanism.Mechanism.from_spec`;
         :func:`~zerosum.client.privacy.counts.counting_mechanism` builds this mechanism.
         """
         raise ValueError(
@@ -102,7 +103,7 @@ class BlockNoise(ABC):
 
     @abstractmethod
     def noise(self, shares: Shares, count: int, rng: Keystream) -> NDArray[np.int64]:
-        """Draw the sum of so many shares at once. See :meth:`Mechanism.noise`."""
+        """Draw the sum of so many shares at once: ``count`` integers."""
 
     @abstractmethod
     def variance(self, shares: Shares) -> float:
@@ -126,11 +127,31 @@ class BlockNoise(ABC):
 
     @abstractmethod
     def log_tail(self, shares: int, margin: float) -> float:
-        """Return ln of a bound on P(so many shares > margin). See :meth:`Mechanism.log_tail`."""
+        """Return ln of a bound on P(so many shares > margin), in one coordinate."""
 
     @abstractmethod
     def event(self, shares: Shares) -> DpEvent:
         """Describe a sum that is guaranteed to hold so many shares, under the query's adjacency."""
+
+    def share_epsilon(self, moves: Sequence[int]) -> float:
+        """Return the pure epsilon of one share alone, for who sees a contribution unmasked.
+
+        Parameters
+        ----------
+        moves : sequence of int
+            Of every block, under the adjacency that is meant.
+
+        Returns
+        -------
+        float
+            inf where there is none.
+        """
+        return math.inf
+
+    @property
+    def share_caveat(self) -> str:
+        """Say what stands beside :meth:`share_epsilon`; mostly empty."""
+        return ""
 
     def divergences(self, shares: Shares, *, doubled: bool) -> Divergences | None:
         """Return the divergences of a sum with so many shares.

@@ -75,10 +75,9 @@ def guaranteed_fraction(law: str, honest_fraction: float | Fraction, cohort: int
     """
     if cohort < 1:
         raise ValueError(f"a cohort has at least one client, not {cohort}")
-    fraction = guaranteed_shares(honest_fraction, 1)
-    if not 0 < fraction <= 1:
+    if not 0 < honest_fraction <= 1:
         raise ValueError(f"honest_fraction has to be above 0 and at most 1, not {honest_fraction}")
-    return _kind(law).guaranteed_fraction(fraction, cohort)
+    return _kind(law).guaranteed_fraction(guaranteed_shares(honest_fraction, 1), cohort)
 
 
 def _kind(law: str, *, central: bool = False) -> type[BlockNoise]:

@@ -72,7 +72,7 @@ class GeometricNoise(BlockNoise):
         return float(self.ratio(shares)) / 2 / math.sinh(0.5 / self.scale) ** 2
 
     def log_tail(self, shares: int, margin: float) -> float:
-        """Return Chernoff's bound for P(r). See :meth:`Mechanism.log_tail`."""
+        """Return Chernoff's bound for P(r). See :meth:`BlockNoise.log_tail`."""
         return laplace_log_tail(self.scale, float(self.ratio(shares)), margin)
 
     def event(self, shares: Shares) -> DpEvent:

@@ -276,5 +276,18 @@ def _integer(rng: Keystream, bits: int) -> int:
 
 @lru_cache(maxsize=256)
 def jump_sampler(scale: float, ratio: Fraction) -> JumpSampler:
-    """Return the sampler of P(r, s), cached."""
+    """Return the sampler of P(r, s), cached.
+
+    Parameters
+    ----------
+    scale : float
+        s.
+    ratio : Fraction
+        r.
+
+    Returns
+    -------
+    JumpSampler
+        The same object for the same law.
+    """
     return JumpSampler(scale, ratio)

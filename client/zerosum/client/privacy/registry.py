@@ -84,7 +84,7 @@ def register_mechanism(name: str, kind: type[Mechanism]) -> None:
             f"a mechanism's name is a word of letters, digits, '.', '_' and '-', not {name!r:.80}"
         )
     key = name, _MODELS[kind.added_by]
-    if name in ("auto", "none") or key in _registered:
+    if name in ("auto", "none", *dict(counting_rows())) or key in _registered:
         raise ValueError(f"a mechanism called {name!r} is there already, for the model {key[1]!r}")
     _registered[key] = kind
 
@@ -92,6 +92,12 @@ def register_mechanism(name: str, kind: type[Mechanism]) -> None:
 def names(model: str | None = None) -> tuple[str, ...]:
     """Return the names of all mechanisms, or of one model's, as registered."""
     return tuple(dict.fromkeys(name for name, at in _registered if model in (None, at)))
+
+
+def counting_rows() -> list[tuple[str, str]]:
+    """Return the laws that are for the counts of queries alone, with their meanings."""
+    rows = {name: f"{kind.summary} (queries)" for name, kind in reversed(COUNTING)}
+    return [(name, meaning) for name, meaning in rows.items() if name not in dict(BUILT_IN)]
 
 
 def default_name(model: str) -> str:

@@ -4,7 +4,7 @@ import math
 from fractions import Fraction
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from zerosum.client.privacy import registry
 from zerosum.client.privacy.mechanism import Mechanism, Norm
@@ -23,6 +23,16 @@ PrivacyModel = Literal["distributed", "local", "central", "none"]
 
 def _mechanism_choices() -> tuple[str, ...]:
     return ("auto", *registry.names())
+
+
+def _for_real_vectors(name: str) -> str:
+    """Refuse a law of counts by its name: trained are real vectors, rotated or not."""
+    if name in dict(registry.counting_rows()):
+        raise ValueError(
+            "it is for the integer counts of a query, not for real vectors: write "
+            f"privacy.mechanism={registry.default_name('distributed')}"
+        )
+    return name
 
 
 MechanismName = Annotated[str, one_of(registry.names), Choices(registry.names)]
@@ -46,6 +56,7 @@ strength. `central`: a trusted server adds it once. `none`: no noise and no epsi
 on purpose."""
     mechanism: Annotated[
         str,
+        AfterValidator(_for_real_vectors),
         one_of(_mechanism_choices),
         Choices(_mechanism_choices),
         Field(description=registry.meanings()),

@@ -1,12 +1,15 @@
-"""Noise, in millions of integers a second on one core: tables, exact rejection, OpenDP."""
+"""Noise, in millions of integers a second on one core: tables, jumps, exact rejection, OpenDP."""
 
 import importlib.util
+import math
 import time
 from collections.abc import Callable
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
 
+from zerosum.client.privacy.jumps import JumpSampler
 from zerosum.client.privacy.pmf import (
     BinnedGaussianLaw,
     DiscreteGaussianLaw,
@@ -27,6 +30,13 @@ _LAWS: dict[str, Callable[[float], NoiseLaw]] = {
     "discrete-laplace": lambda std: DiscreteLaplaceLaw(std / 2**0.5),
 }
 
+_SHARES: tuple[tuple[Fraction, float], ...] = (
+    (Fraction(1, 240), 1.0),
+    (Fraction(1, 240), 100.0),
+    (Fraction(1, 4), 10.0),
+)
+"""Parts r of geometric noise and their scales s: a share of 240, and a top-up."""
+
 
 def run(
     *,
@@ -36,23 +46,23 @@ def run(
     repetitions: int = 5,
     opendp: bool = True,
 ) -> Values:
-    """Measure every sampler of every law.
+    """Measure every sampler of every law, and shares of geometric noise.
 
     Parameters
     ----------
     deviations : list of float
         Standard deviations, in integer units.
     count, few : int
-        Integers that a table and an exact sampler draw.
+        Integers that a table, or a share's jumps, and an exact sampler draw.
     repetitions : int
-        A table's rate is the best of so many.
+        A table's rate, and a share's, is the best of so many.
     opendp : bool
         Whether to measure OpenDP where it is installed.
 
     Returns
     -------
     dict
-        ``rows``: law, std, sampler, million_per_s, tau, for tables build_s, and
+        ``rows``: law, std, sampler, million_per_s, tau, for tables and jumps build_s, and
         found_std of what was drawn last; ``opendp``: its version, or None.
     """
     version = _opendp_version() if opendp else None
@@ -67,6 +77,7 @@ def run(
             theirs = _theirs(law_name, std) if version else None
             if theirs is not None:
                 rows.append(_row(law_name, std, "opendp", theirs, 20 * few, 1) | {"tau": 0.0})
+    rows += [_share_row(ratio, scale, count, repetitions) for ratio, scale in _SHARES]
     return {"rows": rows, "opendp": version, "peak_memory_mb": peak_memory_mb()}
 
 
@@ -77,6 +88,17 @@ def _table_row(name: str, std: float, law: NoiseLaw, count: int, repetitions: in
     draw = partial(table.sample, rng=system_keystream())
     row = _row(name, std, "table", draw, count, repetitions)
     return row | {"tau": table.tau, "build_s": built}
+
+
+def _share_row(ratio: Fraction, scale: float, count: int, repetitions: int) -> Values:
+    start = time.thread_time()
+    sampler = JumpSampler(scale, ratio)
+    sampler.sample(1 << 14, system_keystream())  # its tables are built at the first draw
+    built = time.thread_time() - start
+    draw = partial(sampler.sample, rng=system_keystream())
+    std = math.sqrt(ratio * DiscreteLaplaceLaw(scale).variance)
+    row = _row(f"geometric {ratio}, s={scale:g}", std, "jumps", draw, count, repetitions)
+    return row | {"tau": sampler.tau, "build_s": built}
 
 
 def _row(name: str, std: float, sampler: str, draw: Draw, count: int, repetitions: int) -> Values:

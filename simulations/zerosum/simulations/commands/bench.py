@@ -201,11 +201,13 @@ def noise(
     deviations: Annotated[
         list[float] | None, typer.Option("--std", help="Standard deviation, integer units.")
     ] = None,
-    count: Annotated[int, typer.Option(help="Integers that a table draws.", min=1)] = 4_000_000,
+    count: Annotated[
+        int, typer.Option(help="Integers that a table, or jumps, draw.", min=1)
+    ] = 4_000_000,
     few: Annotated[int, typer.Option(help="Integers that exact samplers draw.", min=1)] = 200,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
 ) -> None:
-    """Draw noise by table, by exact rejection and by OpenDP, and print the rates on one core."""
+    """Draw noise by table, jumps, exact rejection and OpenDP, and print the rates on one core."""
     _check(json_file)
     console = Console()
     wanted = deviations or [30.0, 1000.0, 20_000.0]

@@ -7,6 +7,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import get_args
 
+from zerosum.client.privacy.registry import counting_rows
 from zerosum.client.spec import Choices, ModelSpec, PrivacySpec, SecAggSpec
 from zerosum.client.task import error_line, registered_tasks
 from zerosum.client.task_errors import FAILURES
@@ -27,7 +28,7 @@ def catalog() -> dict[str, Rows]:
         + [("module:object", "a Task of your own")],
         "Models": [(name, "") for name in get_args(ModelSpec.model_fields["name"].annotation)],
         "Privacy models": _choices(PrivacySpec, "model"),
-        "Privacy mechanisms": _choices(PrivacySpec, "mechanism"),
+        "Privacy mechanisms": _choices(PrivacySpec, "mechanism") + counting_rows(),
         "Clipping": _choices(PrivacySpec, "clipping"),
         "Secure aggregation": _choices(SecAggSpec, "protocol"),
         "Sampling": _choices(SamplingSpec, "kind"),
