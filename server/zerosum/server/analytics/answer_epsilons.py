@@ -7,7 +7,6 @@ from zerosum.client.privacy.geometric import DistributedGeometric
 from zerosum.client.queries.moves import moves
 from zerosum.server.analytics.costs import Costed
 from zerosum.server.privacy.accountant import Ledger
-from zerosum.server.privacy.assumptions import MASKED
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.observers import ObserverName
 
@@ -31,14 +30,14 @@ def epsilons(costed: Costed) -> Mapping[str, EpsilonBound]:
         replace, as if masks were broken.
     """
     budget = costed.terms.budget
-    masked = (GUARANTEED, MASKED)
+    whole = (GUARANTEED,)
     if costed.privacy.noise_inside:
         return {
             name: _composed(costed, name, (OWN_REPORT,)) for name in ("release", "sum", "local")
         }
     return {
         "release": _composed(costed, "release", (TOPPED_UP,)),
-        "sum": _composed(costed, "sum", masked),
+        "sum": _composed(costed, "sum", whole),
         "local": _one_share(costed, budget.delta),
     }
 
@@ -56,7 +55,7 @@ def _composed(costed: Costed, observer: ObserverName, assumed: tuple[str, ...]) 
         observer=observer,
         accountant="pld",
         participations=costed.sums,
-        assumptions=assumed,
+        assumptions=(*assumed, *costed.terms.assumed),
     )
 
 
@@ -88,5 +87,5 @@ def _one_share(costed: Costed, delta: float) -> EpsilonBound:
         observer="local",
         accountant=accountant,
         participations=costed.sums,
-        assumptions=(note,),
+        assumptions=(note, *terms.assumed),
     )

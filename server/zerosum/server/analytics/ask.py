@@ -116,6 +116,32 @@ def ask(
     return made
 
 
+def check_admitted(
+    question: Ask,
+    ledger: QueryLedger,
+    answers: StoredAnswers,
+    terms: QueryTerms,
+    *,
+    reproducible: bool,
+) -> None:
+    """Refuse what :func:`ask` would refuse, and ask nothing.
+
+    Parameters
+    ----------
+    question, ledger, answers, terms, reproducible
+        As for :func:`ask`.
+
+    Raises
+    ------
+    QueryError
+        If the question does not fit schema, unit or budget.
+    """
+    costed = cost(question, terms)
+    complete = answers.complete(costed.key)
+    if question.fresh or not complete:
+        admit(costed, complete, ledger, answers, reproducible=reproducible)
+
+
 def admit(
     costed: Costed,
     asked: int,
@@ -150,17 +176,40 @@ def admit(
         due += not (number_kept or again)
     if due == 0:
         return
+    observer = costed.terms.budget.observer
+    if costed.terms.budget.rule == "plan":
+        ledger.check_planned(costed.key, due)
+    check_fits(costed, ledger.receipts(observer), due, planned=ledger.planned(observer))
+
+
+def check_fits(
+    costed: Costed,
+    spent: "Sequence[DpEvent]",
+    sums: int | None = None,
+    *,
+    planned: "Sequence[DpEvent] | None" = None,
+) -> None:
+    """Raise BudgetExceeded, with an epsilon that would fit, unless a question fits its budget.
+
+    Parameters
+    ----------
+    costed : Costed
+        What is asked.
+    spent : sequence of DpEvent
+        Receipts of all sums that were opened before.
+    sums : int, optional
+        Sums that are not paid for yet. Default: all.
+    planned : sequence of DpEvent, optional
+        Under the rule "plan" all receipts that it fixed.
+    """
     budget = costed.terms.budget
 
     def receipt_at(epsilon: float) -> "DpEvent":
         other = replace(costed.ask, epsilon=epsilon)
         return cost(other, costed.terms).whole(budget.observer)
 
-    if budget.rule == "plan":
-        ledger.check_planned(costed.key, due)
-    new = costed.whole(budget.observer, due)
-    spent = ledger.receipts(budget.observer)
-    check(budget, spent, new, planned=ledger.planned(budget.observer), receipt_at=receipt_at)
+    new = costed.whole(budget.observer, sums)
+    check(budget, spent, new, planned=planned, receipt_at=receipt_at)
 
 
 def _sum(

@@ -56,10 +56,7 @@ class Ask:
     fresh: bool = False
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.epsilon, int | float) and 0 < self.epsilon < math.inf):
-            raise QueryError(
-                f"epsilon = {self.epsilon!r}: a query costs a positive number, as epsilon = 0.1"
-            )
+        check_epsilon(self.epsilon)
         if self.name and not _NAME.fullmatch(self.name):
             raise QueryError(
                 f"name = {self.name!r}: it names a file, so at most 64 letters, digits, '_', '-' "
@@ -70,6 +67,15 @@ class Ask:
     def label(self) -> str:
         """Its name, or one made of the query's kind and columns."""
         return self.name or default_name(self.query)
+
+
+def check_epsilon(epsilon: object) -> None:
+    """Raise QueryError unless an epsilon is a positive finite number."""
+    number = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
+    if not (number and 0 < epsilon < math.inf):  # type: ignore[operator]
+        raise QueryError(
+            f"epsilon = {epsilon!r}: a query costs a positive number, as epsilon = 0.1"
+        )
 
 
 def default_name(query: Query) -> str:
@@ -107,6 +113,8 @@ class QueryTerms:
         Sessions that a sum is divided into.
     allow_large_delta : bool
         Whether a delta that would let one record be shown whole is taken all the same.
+    assumed : tuple of str
+        What must hold for every epsilon beside what its observer sees: of a simulation, its seed.
 
     Raises
     ------
@@ -125,16 +133,21 @@ class QueryTerms:
     noise_draw: Literal["per_client", "summed"] = "per_client"
     groups: int = 1
     allow_large_delta: bool = False
+    assumed: tuple[str, ...] = ()
     population: int = field(init=False)
     """Of the budget's unit, as declared: delta is held against it."""
 
     def __post_init__(self) -> None:
         if self.clients < 2:
             raise QueryError(f"clients = {self.clients}: a sum of fewer than 2 hides nothing")
-        if (self.budget.unit == "client") != (self.cap is not None):
+        if self.budget.unit == "client" and self.cap is None:
             raise QueryError(
-                f"cap = {self.cap}, unit = {self.budget.unit!r}: cap = m is given where the unit "
-                'is "client", whose first m records count, and nowhere else'
+                'cap is missing: where unit = "client" write cap = m, the records of a client that '
+                "count"
+            )
+        if self.budget.unit == "record" and self.cap is not None:
+            raise QueryError(
+                f'cap = {self.cap} is for unit = "client", and it is "record": take it out'
             )
         for name, value in (("cap", self.cap), ("records", self.records)):
             if value is not None and value < 1:

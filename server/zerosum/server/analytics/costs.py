@@ -251,5 +251,9 @@ def _honest_part(privacy: QueryPrivacy, terms: QueryTerms) -> Fraction:
 
 
 def _domains(query: Query, schema: Schema) -> Schema:
-    """Return the domains that a query reads; a count without a filter reads none, and has one."""
-    return schema.only(query.reads or tuple(schema.columns)[:1])
+    """Return the domains that a query reads; a count without a filter reads none, and has one.
+
+    By name: two files with the same columns in another order ask the same question.
+    """
+    names = sorted(query.reads) or sorted(schema.columns)[:1]
+    return Schema(columns={name: schema.column(name) for name in names})

@@ -16,7 +16,7 @@ from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.predicate import parse
 from zerosum.client.queries.query import KINDS, QUERY, Query
 from zerosum.client.queries.schema import Schema
-from zerosum.server.analytics.asks import Ask, MechanismChoice
+from zerosum.server.analytics.asks import Ask, MechanismChoice, check_epsilon
 
 _OWN: Final = ("epsilon", "name", "mechanism", "fresh", "attempts", "where")
 """Keys of a query that are not of its kind."""
@@ -106,6 +106,7 @@ class Draft:
                 raise QueryError(f"{at}: unknown key {key} = {fields[key]!r}{hint}")
         if "epsilon" not in own:
             raise QueryError(f"{at}: epsilon is missing: write what it may cost, as epsilon = 0.1")
+        check_epsilon(own["epsilon"])
         for key, type_ in (("where", str), ("name", str), ("mechanism", str), ("fresh", bool)):
             if key in own and not isinstance(own[key], type_):
                 raise QueryError(f"{at}: {key} = {own[key]!r}: write a {_TYPES[type_]}")

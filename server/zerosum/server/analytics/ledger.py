@@ -271,6 +271,10 @@ class QueryLedger:
             if each.opened or observer == "local"
         ]
 
+    def answers_begun(self, ask: str) -> int:
+        """Return how many paid answers to a question were begun."""
+        return len({each.charge.asked for each in self._sums.values() if each.charge.ask == ask})
+
     def planned(self, observer: ObserverName) -> "list[DpEvent] | None":
         """Return all receipts that the rule "plan" fixed; None under the other rules."""
         if self.header.budget["rule"] != "plan":

@@ -3,6 +3,7 @@
 ``zerosum query PLAN`` reads one; the folder of queries keeps one, resolved, as ``queries.toml``.
 """
 
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -220,11 +221,14 @@ def plan_toml(file: PlanFile) -> str:
     """Write a plan as TOML that :func:`parse_plan` reads back to the same."""
     settings = file.plan.model_dump(mode="json", exclude_none=True)
     settings = {name: value for name, value in settings.items() if value != {}}
-    schema = {name: notation(column) for name, column in file.domains.columns.items()}
-    document = {**settings, "schema": schema}
-    if file.queries:
-        document["queries"] = [draft.values() for draft in file.queries]
-    return tomli_w.dumps(document)
+    # By hand: a TOML writer puts lists before tables, and the order of columns is the schema's.
+    columns = file.domains.columns.items()
+    schema = "".join(f"{_inline(name)} = {_inline(notation(column))}\n" for name, column in columns)
+    text = f"{tomli_w.dumps(settings)}\n[schema]\n{schema}"
+    for draft in file.queries:
+        lines = (f"{_inline(key)} = {_inline(value)}\n" for key, value in draft.values().items())
+        text += "\n[[queries]]\n" + "".join(lines)
+    return text
 
 
 def notation(column: Column) -> Any:
@@ -233,10 +237,19 @@ def notation(column: Column) -> Any:
         return list(column.values)
     if isinstance(column, IntegerColumn | NumberColumn):
         bins = {} if column.bins is None else {"bins": column.bins}
-        return {column.kind: [column.low, column.high], **bins}
+        return {str(column.kind): [column.low, column.high], **bins}
     # A hyphen between two characters is a range; at the end it is a hyphen.
     letters = column.alphabet.replace("-", "") + "-" * ("-" in column.alphabet)
     return {"text": column.length, "alphabet": letters}
+
+
+def _inline(value: object) -> str:
+    """Return a value as TOML writes it in one line."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {_inline(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_inline, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _explained(error: ValidationError) -> str:

@@ -140,6 +140,8 @@ _FIELDS: Mapping[str, str] = {"clients_by": "by"}
 
 _BUDGET = ("budget", "delta", "rule", "unit", "adjacency")
 
+_ORACLE: Mapping[str, Any] = {"unit": "client", "adjacency": "replace", "cap": 1}
+
 _MISSING: Mapping[str, str] = {
     "schema": "a TOML file with [schema], as zerosum schema DATA writes one",
     "data": "a CSV or Parquet file",
@@ -361,8 +363,11 @@ def _ask_one(kind: str, fields: dict[str, Any], common: dict[str, Any]) -> None:
     with loading():
         from zerosum.simulations.queries.federation import Federation, new_folder
     folder = out or new_folder()
-    federation = Federation.resume(folder) if begun else Federation.begin(read, None, folder)
-    with federation, interruptible(lambda: _left(folder), failures=()):
+    if begun:
+        federation = Federation.resume(folder)
+    else:
+        federation = Federation.begin(replace(read, queries=(draft,)), None, folder)
+    with federation, interruptible(lambda: _left(folder), failures=()), _query_errors():
         answer = federation.ask(draft)
         _write(federation, answer, draft, json_file, csv_file)
         _show(federation, [answer])
@@ -380,7 +385,7 @@ def _new(draft: "Draft", given: dict[str, Any]) -> "PlanFile":
     budget["epsilon"] = budget.pop("budget", draft.epsilon)
     domains = Schema.read(given.pop("schema"))
     given["data"] = str(given["data"])
-    return PlanFile(plan=plan_of({**given, "budget": budget}, "--"), domains=domains)
+    return PlanFile(plan=plan_of({**given, "budget": budget}), domains=domains)
 
 
 def _again(folder: Path, given: dict[str, Any]) -> "PlanFile":
@@ -419,7 +424,7 @@ def _completed(draft: "Draft", domains: "Schema") -> "Draft":
 def _run(federation: "Federation", json_file: Path | None) -> None:
     """Ask all queries of a folder, and say each answer as it comes."""
     folder = federation.folder
-    with interruptible(lambda: _left(folder), failures=()):
+    with interruptible(lambda: _left(folder), failures=()), _query_errors():
         answers = federation.run(lambda answer: _say(answer.sentence()))
         if json_file is not None:
             entries = list(federation.answers.entries)

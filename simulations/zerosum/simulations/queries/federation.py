@@ -16,7 +16,7 @@ from zerosum.client.queries.schema import Schema
 from zerosum.client.queries.table import Table
 from zerosum.client.request import MAX_RECORDS
 from zerosum.server.analytics.answers import Answer
-from zerosum.server.analytics.ask import ask
+from zerosum.server.analytics.ask import ask, check_admitted
 from zerosum.server.analytics.asks import Ask, QueryAbandoned
 from zerosum.server.analytics.budget import Spent, spend
 from zerosum.server.analytics.costs import Costed, cost
@@ -238,7 +238,9 @@ class Federation:
             dealt = deal_file(file.plan, file.domains)
         else:
             dealt = dealt_of(given, file.plan, file.domains)
-        check_costs(file, terms_of(file, dealt.clients))
+        terms = terms_of(file, dealt.clients)
+        secagg_of(file.plan, terms)
+        check_costs(file, terms)
         folder = create_folder(Path(out) if out is not None else new_folder(), file)
         return cls(file, dealt, folder)
 
@@ -328,7 +330,10 @@ class Federation:
             If too few clients were left in every attempt that the question has.
         """
         question = draft.ask(self.schema)
-        cost(question, self.terms)  # what cannot be asked is not noted
+        # What is refused is not noted: a resumed folder would be refused for ever.
+        check_admitted(
+            question, self.ledger, self.answers, self.terms, reproducible=self._entropy.reproducible
+        )
         self._note(draft)
         with ExitStack() as around:
             around.enter_context(alone("query"))

@@ -13,11 +13,17 @@ from zerosum.client.spec import SecAggSpec
 from zerosum.client.spec.query_privacy import QueryPrivacy
 from zerosum.server.analytics.asks import QueryTerms
 from zerosum.server.analytics.budget import Budget, check_plan
+from zerosum.server.analytics.ask import check_fits
 from zerosum.server.analytics.costs import Costed, cost
 from zerosum.server.analytics.drafts import Draft
 from zerosum.server.analytics.ledger import PlannedSums, QueryHeader
 from zerosum.server.analytics.query_plan import PlanFile, QueryPlan, plan_toml
+from zerosum.server.privacy.assumptions import MASKED
 from zerosum.server.private_sum.thresholds import Thresholds
+
+SECRET_SEED = "simulated: noise follows from the seed, which must be secret"
+
+TRUSTED_SUM = "simulated without masks: the sum is trusted to be all that anybody sees"
 
 ASSUMED_DROPOUT = 0.15
 """Clients that sums withstand losing, at least: the default of ``secagg.dropout``."""
@@ -62,6 +68,7 @@ def terms_of(file: PlanFile, clients: int) -> QueryTerms:
         honest_fraction=plan.honest_fraction,
         seed=plan.seed,
         allow_large_delta=spec.allow_large_delta,
+        assumed=(SECRET_SEED, MASKED if plan.protocol == "pairwise" else TRUSTED_SUM),
     )
 
 
@@ -134,7 +141,7 @@ def header_of(file: PlanFile, terms: QueryTerms) -> QueryHeader:
 
 
 def check_costs(file: PlanFile, terms: QueryTerms) -> None:
-    """Check every query of a plan, and under rule "plan" that they fit the budget together.
+    """Check every query of a plan, and that they fit the budget together.
 
     Parameters
     ----------
@@ -155,16 +162,20 @@ def check_costs(file: PlanFile, terms: QueryTerms) -> None:
     for each in costed:
         if each.ask.name and names.setdefault(each.ask.name, each.key) != each.key:
             raise QueryError(f"name = {each.ask.name!r}: two queries have it; answers are files")
-    if terms.budget.rule == "plan":
-        observer = terms.budget.observer
-        events = [
-            each.event(observer)
-            for draft, each in paid_queries(file, terms)
-            for _ in range(each.sums * draft.attempts)
-        ]
-        if not events:
-            raise QueryError('rule = "plan" and no [[queries]]: write one, or rule = "sum"')
-        check_plan(terms.budget, events)
+    budget, paid = terms.budget, [*paid_queries(file, terms)]
+    if budget.rule == "plan" and not paid:
+        raise QueryError('rule = "plan" and no [[queries]]: write one, or rule = "sum"')
+    if len(paid) == 1 and budget.rule != "plan":
+        check_fits(paid[0][1], [])
+        return
+    check_plan(
+        budget,
+        [
+            each.event(budget.observer)
+            for draft, each in paid
+            for _ in range(each.sums * (draft.attempts if budget.rule == "plan" else 1))
+        ],
+    )
 
 
 def paid_queries(file: PlanFile, terms: QueryTerms) -> Iterator[tuple[Draft, Costed]]:

@@ -158,11 +158,13 @@ def dealt_of(
 
 
 def _check_dealing(plan: QueryPlan) -> None:
-    if (plan.clients is None) == (plan.by is None):
+    if plan.clients is None and plan.by is None:
         raise QueryError(
-            f"clients = {plan.clients}, by = {plan.by!r}: give a number of clients, or the column "
-            "whose values are the clients"
+            "clients is missing: write a number of clients, as clients = 300, or with by the "
+            "column whose values are the clients"
         )
+    if plan.clients is not None and plan.by is not None:
+        raise QueryError(f"clients = {plan.clients} and by = {plan.by!r}: give one of them")
 
 
 def _column(path: Path, name: str) -> list[str]:
