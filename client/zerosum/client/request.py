@@ -312,7 +312,17 @@ class ModelRequest(Request):
 
 
 def about_model(request: Request) -> ModelRequest:
-    """Return a request as one about a model, for what trains.
+    """Narrow a request to one about a model, for what trains.
+
+    Parameters
+    ----------
+    request : Request
+        Of either kind.
+
+    Returns
+    -------
+    ModelRequest
+        The same.
 
     Raises
     ------

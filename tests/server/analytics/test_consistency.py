@@ -50,7 +50,7 @@ def leaves_to_nodes(parents: list[NDArray[np.int64]], roots: int) -> list[NDArra
 
 
 @pytest.mark.parametrize("ragged", [False, True])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 def test_estimates_equal_dense_weighted_least_squares(seed: int, ragged: bool) -> None:
     rng = RNG(seed)
     parents = random_tree(rng, ragged)
@@ -137,7 +137,7 @@ def weighted_error(
     return sum(float(np.sum((v - t) ** 2)) / variance for v, t, variance in parts)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_weighted_error_never_exceeds_the_noise(seed: int) -> None:
     """A projection moves no nearer point farther away; the control averages, and does."""
     rng = RNG(seed)

@@ -44,12 +44,12 @@ def test_moments_are_those_of_the_characteristic_function(noise: ReleasedNoise) 
     assert noise.std == math.sqrt(noise.variance)
 
 
-@pytest.mark.parametrize("level", [0.001, 0.3, 0.5, 0.8, 0.975, 0.9999])
 @pytest.mark.parametrize("noise", LAWS, ids=str)
-def test_quantile_is_the_least_integer_of_the_level(noise: ReleasedNoise, level: float) -> None:
+def test_quantile_is_the_least_integer_of_the_level(noise: ReleasedNoise) -> None:
     values, mass = by_fourier(noise)
     cumulative = np.cumsum(mass)
-    assert noise.quantile(level) == values[np.searchsorted(cumulative, level)]
+    for level in (0.001, 0.3, 0.5, 0.8, 0.975, 0.9999):
+        assert noise.quantile(level) == values[np.searchsorted(cumulative, level)]
 
 
 @pytest.mark.parametrize("noise", LAWS, ids=str)

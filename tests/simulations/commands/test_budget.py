@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from zerosum.client import renyi_filter
 from zerosum.client.files.private_files import write_private
 from zerosum.client.privacy import renyi_curves
+from zerosum.client.privacy.spending import Price, UnitPrice
 from zerosum.client.protocol import own_budget as costs
 from zerosum.client.protocol.file_store import FileStore
 from zerosum.server.config import ConfigError
@@ -187,6 +188,27 @@ def test_a_node_without_a_budget_is_told_the_least_epsilon(tmp_path):
     assert (told["max_epsilon"], told["max_contributions"]) == (2.0, 7)
     FileStore(tmp_path).count_contribution(None)
     assert node_spending_in(tmp_path)["epsilon"] is None
+
+
+def test_a_node_that_answers_queries_is_told_what_one_record_has_spent(tmp_path):
+    count = Price(record=UnitPrice(tuple(map(float, renyi_curves.pure(0.1))), 0.1))
+    FileStore(tmp_path / "sum").open_budget(None, 0.5, 1e-5, "sum")
+    for folder in ("sum", "renyi"):
+        for _ in range(3):
+            FileStore(tmp_path / folder).count_contribution(count)
+    spent = node_spending_in(tmp_path / "sum")
+    assert (spent["unit"], spent["rule"], spent["order"]) == ("record", "sum", None)
+    assert spent["epsilon"] == pytest.approx(0.3)
+    assert spent["used"] == pytest.approx(0.6)
+    _, said = invoked(str(tmp_path / "sum"))
+    assert "epsilon of its own count, of one record" in said
+    assert "0.300 of max_epsilon = 0.5 pure" in said
+    spent = node_spending_in(tmp_path / "renyi")
+    assert (spent["unit"], spent["rule"]) == ("record", "renyi")
+    least = costs.epsilon(3 * renyi_curves.pure(0.1), 1e-5)
+    assert spent["epsilon"] == pytest.approx(least)
+    contribute(tmp_path / "renyi", 1)  # a client's row alone: of neither is there a bound
+    assert node_spending_in(tmp_path / "renyi")["epsilon"] is None
 
 
 def test_a_running_node_is_not_locked_out_nor_waited_for(tmp_path):

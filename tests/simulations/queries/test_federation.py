@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ SCHEMA = {
 }
 ROWS = 400
 RNG = np.random.default_rng(5)
-DATA = {
+DATA: dict[str, list[Any]] = {
     "age": list(map(int, RNG.integers(0, 10, ROWS))),
     "pay": list(map(float, RNG.uniform(0, 10, ROWS))),
     "sex": list(RNG.choice(["F", "M"], ROWS)),
@@ -69,7 +70,9 @@ def csv(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("server", ["malicious", "semi-honest"])
+@pytest.mark.parametrize(
+    "server", ["malicious", pytest.param("semi-honest", marks=pytest.mark.slow)]
+)
 def test_masked_sums_give_the_answers_of_trusted_ones_bit_for_bit(tmp_path, server):
     answers = {}
     for protocol in ("ideal", "pairwise"):
@@ -184,7 +187,7 @@ def test_folder_is_one_process_alone(tmp_path):
 
 def test_plan_is_answered_in_order_and_resumed_for_free(tmp_path):
     path = csv(tmp_path)
-    plan = {"rule": "plan", "queries": ALL, "budget": 10.0}
+    plan = {"rule": "plan", "queries": [ALL[1], ALL[6], ALL[3]], "budget": 6.0}
     with federation(tmp_path / "q", data=path, **plan) as f:
         answers = f.run()
         spent = f.budget.used
@@ -209,7 +212,7 @@ class Killed(BaseException):
     pass
 
 
-@pytest.mark.parametrize("stage", range(1, 30, 4))
+@pytest.mark.parametrize("stage", [2, 5, 8, 11, 15])
 def test_plan_that_dies_at_a_charge_is_resumed_to_the_same_answers(tmp_path, monkeypatch, stage):
     queries = [ALL[0], ALL[6]]
     plan = {"rule": "plan", "queries": queries, "budget": 4.5}
@@ -296,10 +299,6 @@ def asked_until_refused(folder, rule):
             except BudgetExceeded:
                 return asked
             asked += 1
-
-
-def test_rule_sum_admits_pure_epsilons_while_they_add_up(tmp_path):
-    assert asked_until_refused(tmp_path / "q", "sum") == 20
 
 
 def test_rule_renyi_admits_divergences_at_its_one_order(tmp_path):

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from zerosum.client import renyi_filter
 from zerosum.client.privacy import integer_losses, renyi_rows
 from zerosum.client.privacy.amplification import poisson_amplified, with_abandonment
-from zerosum.client.privacy.integer_laws import IntegerLaw
+from zerosum.client.privacy.integer_laws import Geometric, IntegerLaw, Skellam, law_of
 from zerosum.client.privacy.pmf import DiscreteGaussianLaw, NoiseLaw, SkellamLaw
 
 ORDERS: tuple[int, ...] = renyi_filter.ORDERS
@@ -287,14 +287,36 @@ class IntegerNoiseDpEvent(NoiseDpEvent):
     moves: tuple[int, ...] = attr.ib(converter=_integers)
 
     def __attrs_post_init__(self) -> None:
-        _check_integer_noise(self.law, self.parameters, self.moves)
+        if not self._noise.is_log_concave:
+            raise ValueError(
+                f"a sum with r = {self.parameters[-1]:.6g} of its geometric noise has no receipt: "
+                "below 1 the noise is not log-concave, and a move of two coordinates tells more "
+                "than one of a single coordinate"
+            )
+        if not self.moves or min(self.moves) < 1:
+            raise ValueError(f"moves are integers above 0, one or more, not {self.moves}")
+
+    @property
+    def _noise(self) -> Geometric | Skellam:
+        return law_of(self.law, self.parameters)
 
     def divergences(self) -> NDArray[np.float64]:
         """Return the sum of the moves' rows: see :mod:`zerosum.client.privacy.renyi_rows`."""
-        return renyi_rows.moves_row(self.law, self.parameters, self.moves)
+        return renyi_rows.moves_row(self._noise, self.moves)
 
     def doubled(self) -> Self:
-        """Raise UnsupportedEventError: moves are written for an adjacency."""
+        """Refuse: moves are written for the adjacency that is meant.
+
+        Returns
+        -------
+        Self
+            Never.
+
+        Raises
+        ------
+        UnsupportedEventError
+            Always.
+        """
         raise UnsupportedEventError(
             "the moves of a query's receipt are written for its adjacency: doubling them would "
             "charge for one that nobody asked for"
@@ -302,7 +324,7 @@ class IntegerNoiseDpEvent(NoiseDpEvent):
 
     def pure_epsilon(self) -> float:
         """Return the sum of the moves over the scale; inf for Skellam noise."""
-        return sum(self.moves) / self.parameters[0] if self.law == "geometric" else math.inf
+        return self._noise.pure_epsilon(sum(self.moves))
 
     def loss_distribution(self, interval: float) -> Any | None:
         """Return the moves' composed privacy losses, or None.
@@ -317,24 +339,7 @@ class IntegerNoiseDpEvent(NoiseDpEvent):
         dp_accounting.pld.PrivacyLossDistribution or None
             None where no grid is made: see :func:`~.integer_losses.composed_losses`.
         """
-        return integer_losses.composed_losses(self.law, self.parameters, self.moves, interval)
-
-
-def _check_integer_noise(law: str, parameters: tuple[float, ...], moves: tuple[int, ...]) -> None:
-    expected = {"geometric": 2, "skellam": 1}.get(law)
-    if expected is None:
-        raise ValueError(f'law is "geometric" or "skellam", not {law!r}')
-    if len(parameters) != expected:
-        raise ValueError(f"{law} noise has {expected} parameters, not {parameters}")
-    if not all(math.isfinite(one) and one > 0 for one in parameters):
-        raise ValueError(f"parameters of {law} noise are finite and above 0, not {parameters}")
-    if law == "geometric" and parameters[1] < 1:
-        raise ValueError(
-            f"a sum with r = {parameters[1]:.6g} of its geometric noise has no receipt: below 1 "
-            "the noise is not log-concave, and a move of two coordinates tells more than of one"
-        )
-    if not moves or min(moves) < 1:
-        raise ValueError(f"moves are integers above 0, one or more, not {moves}")
+        return integer_losses.composed_losses(self._noise, self.moves, interval)
 
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)

@@ -5,11 +5,11 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+from dp_accounting.pld.pld_pmf import DensePLDPmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from numpy.typing import NDArray
 
-from zerosum.client.privacy import integer_laws
-from zerosum.client.privacy.integer_laws import IntegerLaw, log_probabilities
+from zerosum.client.privacy.integer_laws import CUT_BITS, Geometric, Skellam
 
 WIDEST_STD = 2.0**14
 """Standard deviation above which no table of losses is made of noise other than one discrete
@@ -27,18 +27,20 @@ LARGEST_RATIO = 8.0
 """Length of the moves over the standard deviation above which Skellam noise has no distribution:
 epsilon is above 32 there, and its losses take millions of points."""
 
+NEGLIGIBLE = 2.0**-80
+"""Mass of the largest losses that goes to infinity, and of the least that goes up to the next: the
+tails are as long as what lies between, and a composition loses 1e-15 of both."""
+
 
 def composed_losses(
-    law: IntegerLaw, parameters: tuple[float, ...], moves: tuple[int, ...], interval: float
+    noise: Geometric | Skellam, moves: tuple[int, ...], interval: float
 ) -> Any | None:
     """Return the composition of the pairs (noise, noise + move), one a move.
 
     Parameters
     ----------
-    law : {"geometric", "skellam"}
-        Of the noise.
-    parameters : tuple of float
-        (scale, r) with r >= 1, or (variance,).
+    noise : Geometric or Skellam
+        Log-concave.
     moves : tuple of int
         Above 0, in integer units.
     interval : float
@@ -50,35 +52,28 @@ def composed_losses(
         Pessimistic. None above :data:`LARGEST_PURE` and :data:`LARGEST_RATIO`, and for Skellam
         noise above :data:`WIDEST_STD`.
     """
-    if not _has_distribution(law, parameters, moves):
+    if not _has_losses(noise, moves):
         return None
     total: Any = None
     for move, count in sorted(Counter(moves).items()):
-        part = _on_grid(*_pair(law, parameters, move), interval)
+        part = _on_grid(*_pair(noise, move), interval)
         part = part if count == 1 else part.self_compose(count)
         total = part if total is None else total.compose(part)
     return total
 
 
-def _has_distribution(
-    law: IntegerLaw, parameters: tuple[float, ...], moves: tuple[int, ...]
-) -> bool:
-    if law == "geometric":
-        return sum(moves) / parameters[0] <= LARGEST_PURE
-    deviation = math.sqrt(parameters[0])
-    return math.hypot(*moves) <= LARGEST_RATIO * deviation and deviation <= WIDEST_STD
+def _has_losses(noise: Geometric | Skellam, moves: tuple[int, ...]) -> bool:
+    if isinstance(noise, Geometric):
+        return noise.pure_epsilon(sum(moves)) <= LARGEST_PURE
+    return math.hypot(*moves) <= LARGEST_RATIO * noise.std and noise.std <= WIDEST_STD
 
 
-def _pair(
-    law: IntegerLaw, parameters: tuple[float, ...], move: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _pair(noise: Geometric | Skellam, move: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return losses ln p(k)/p(k - D) and ln p(k), of all mass but 2^-140; each shape (n,)."""
-    if law == "geometric" and (
-        parameters[1] == 1 or integer_laws.standard_deviation(law, parameters) > WIDEST_STD
-    ):
-        return _laplace_pair(parameters[0], move)
-    last = integer_laws.extent(law, parameters)
-    logs = log_probabilities(law, parameters, last + move)
+    if isinstance(noise, Geometric) and (noise.r == 1 or noise.std > WIDEST_STD):
+        return _laplace_pair(noise.scale, move)
+    last = noise.extent()
+    logs = noise.log_probabilities(last + move)
     k = np.arange(-last, last + 1)
     here = logs[np.abs(k)]
     return here - logs[np.abs(k - move)], here
@@ -116,9 +111,12 @@ def _on_grid(losses: NDArray[np.float64], logs: NDArray[np.float64], interval: f
     at = (below - first).astype(np.int64)
     size = int(at.max()) + 2
     whole = np.bincount(at, masses - above, size) + np.bincount(at + 1, above, size)
-    kept = np.flatnonzero(whole)
-    rounded = dict(zip((kept + first).tolist(), whole[kept].tolist(), strict=True))
+    low = int(np.searchsorted(whole.cumsum(), NEGLIGIBLE))
+    tail = whole[::-1].cumsum()
+    cut = int(np.searchsorted(tail, NEGLIGIBLE))
+    whole[low] += whole[:low].sum()
+    infinite = 2.0**-CUT_BITS + (float(tail[cut - 1]) if cut else 0.0)
     # The pair is its own mirror, k -> D - k: adding and removing have the same losses.
-    return PrivacyLossDistribution.create_from_rounded_probability(
-        rounded, 2.0**-integer_laws.CUT_BITS, interval
+    return PrivacyLossDistribution(
+        DensePLDPmf(interval, first + low, whole[low : size - cut], infinite, True)
     )

@@ -88,6 +88,23 @@ class UnitSpending:
             added = replace(added, pure_charged=self.pure_charged + 1, pure=pure)
         return added
 
+    def bounds(self, contributions: int, rule: BudgetRule) -> bool:
+        """Test whether every contribution is in the sum that a rule adds up.
+
+        Parameters
+        ----------
+        contributions : int
+            Vectors sent.
+        rule : str
+            Of the budget.
+
+        Returns
+        -------
+        bool
+            False where one of them had no bound.
+        """
+        return (self.pure_charged if rule == "sum" else self.charged) == contributions
+
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         return {
@@ -174,7 +191,7 @@ class Spending:
     @property
     def bounded(self) -> bool:
         """Return whether every vector sent has a cost to the client as a whole."""
-        return self.client.charged == self.contributions
+        return self.client.bounds(self.contributions, "renyi")
 
     def with_contribution(
         self, cost: Price | Sequence[float] | None, run_id: bytes = b""

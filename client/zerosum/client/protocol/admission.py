@@ -199,7 +199,7 @@ def _check_sum(
     store.open_budget(None, max_epsilon, delta, "sum")
     spending = store.spending
     before = spending.of(unit)
-    if price.pure is None or before.pure_charged != spending.contributions:
+    if price.pure is None or not before.bounds(spending.contributions, "sum"):
         whose = "this contribution" if price.pure is None else "what this node sent before"
         raise Declined(
             f"no pure epsilon bounds {whose} for one {unit}, and policy.budget_rule is 'sum': "
@@ -249,7 +249,7 @@ def check_epsilon(
         raise Declined("this node's budget adds up pure epsilons, and has no Renyi order")
     spending = store.spending
     limit, before = renyi_filter.divergence_limit(max_epsilon, delta, order), spending.of(unit)
-    spent = before.divergences if before.charged == spending.contributions else None
+    spent = before.divergences if before.bounds(spending.contributions, "renyi") else None
     if price is None or spent is None:
         whose = "this contribution" if price is None else "what this node sent before"
         cure = "" if price is None else f"; {UNBOUNDED_BEFORE}"

@@ -243,6 +243,8 @@ def add_protected(
         update = answer()
         if protection.noise_inside:
             protection.check_usable(update)
+    except Declined:
+        raise  # before any record was looked at
     except FAILURES as error:
         notes.fail(error)
         what = "its evaluation in round" if question.kind == "evaluate" else ANSWER_FAILED

@@ -216,7 +216,9 @@ def compute_here(environment: Environment, work: Work, client: ClientInfo) -> Fu
     """
     answer: Callable[[], np.ndarray]
     if isinstance(work.request, QueryRequest):
-        answer = partial(_answer_to_query, environment, work.request, work.session, client)
+        # Now: a secret that cannot be read is no matter of records, and declines the request.
+        secret = environment.row_secret(client)
+        answer = partial(_answer_to_query, environment, work.request, work.session, client, secret)
     else:
         answer = partial(_update, environment, about_model(work.request), client)
     return OnCollection(partial(protected, work, client.index, environment.entropy, answer))
@@ -227,13 +229,17 @@ def _update(environment: Environment, request: ModelRequest, client: ClientInfo)
 
 
 def _answer_to_query(
-    environment: Environment, request: QueryRequest, session: Session, client: ClientInfo
+    environment: Environment,
+    request: QueryRequest,
+    session: Session,
+    client: ClientInfo,
+    secret: bytes,
 ) -> np.ndarray:
     key = session.round, session.attempt, client.index
     return query_answer(
         request,
         partial(environment.table, request.question, client),
-        environment.row_secret(client),
+        secret,
         partial(environment.entropy.keystream, QUERY_COINS, *key),
         index=client.index,
     )

@@ -86,7 +86,18 @@ class IntegerEncoding(Encoding):
         total: VectorSum,
         on_cut: OnCut | None = None,
     ) -> bool:
-        """Return False: integers take :meth:`encode`."""
+        """Add nothing: integers take :meth:`encode`.
+
+        Parameters
+        ----------
+        vector, rounding, total, on_cut
+            Not used.
+
+        Returns
+        -------
+        bool
+            False.
+        """
         return False
 
     def decode(self, total: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -28,7 +28,7 @@ from zerosum.client.queries.query import (
     Words,
 )
 from zerosum.client.queries.record_order import first_rows
-from zerosum.client.queries.schema import PADDING, Schema
+from zerosum.client.queries.schema import Schema
 from zerosum.client.queries.table import Table
 from zerosum.secagg.randomness import Keystream
 
@@ -87,9 +87,12 @@ def encode(
     Raises
     ------
     QueryError
-        If the query is not resolved, or its limits on records are left out.
+        If the query is not resolved, its limits on records are left out, or the table is coded by
+        other domains.
     """
     query.blocks(schema, payload)
+    if any(table.schema.column(name) != schema.column(name) for name in query.reads):
+        raise QueryError("the table was read by another schema than the query's")
     rows = first_rows(len(table), _most_records(unit, cap, max_records), secret)
     if rows is not None:
         log.info("%d of %d records count: the first in this client's order", len(rows), len(table))
@@ -178,14 +181,14 @@ def _moments(query: Moments, table: Table, coins: Keystream) -> NDArray[np.int64
 def _words(query: Words, schema: Schema, table: Table, payload: bytes) -> NDArray[np.int64]:
     """Count the candidates that begin the records' words."""
     column = query.text(schema)
-    found = words.candidates(column, words.prefixes(column, payload, query.max_prefixes))
-    # numpy's texts lose their padding, and a cast cuts them: a candidate is known without padding.
-    cells = {candidate.rstrip(PADDING): cell for cell, candidate in enumerate(found)}
-    begun = table.columns[query.column].astype(f"<U{len(found[0])}")
-    result = np.zeros(len(found), dtype=np.int64)
+    surviving = words.prefixes(column, payload, query.max_prefixes)
+    cells = words.cells(column, surviving)
+    result = np.zeros(len(cells), dtype=np.int64)
+    # A cast cuts each word to as many characters as a candidate has.
+    begun = table.columns[query.column].astype(f"<U{len(surviving[0]) + words.STEP}")
     for word, count in zip(*np.unique(begun, return_counts=True), strict=True):
-        if str(word) in cells:
-            result[cells[str(word)]] = count
+        if (cell := cells.get(str(word))) is not None:
+            result[cell] = count
     return result
 
 

@@ -9,6 +9,7 @@ are multiples of 2^-192, rounded towards privacy.
 import hashlib
 import math
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -194,6 +195,7 @@ def _check(k: int, epsilon: float) -> None:
         raise QueryError(f"oracle: a report of {k} values says nothing; two or more are needed")
 
 
+@lru_cache(maxsize=64)
 def _least_ratio(epsilon: float) -> int:
     """Return e^-epsilon in units of 2^-256, rounded up: `exp_negative` is right to a few units."""
     fixed = math.floor(Fraction(epsilon) * (1 << _EXP_BITS))

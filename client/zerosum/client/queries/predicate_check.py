@@ -12,7 +12,14 @@ from zerosum.client.queries.predicate_tree import (
     is_small,
     leaves,
 )
-from zerosum.client.queries.schema import CategoryColumn, Column, Schema, TextColumn
+from zerosum.client.queries.schema import (
+    CategoryColumn,
+    Column,
+    IntegerColumn,
+    NumberColumn,
+    Schema,
+    TextColumn,
+)
 
 
 def check_predicate(predicate: Predicate, schema: Schema) -> None:
@@ -26,8 +33,8 @@ def check_predicate(predicate: Predicate, schema: Schema) -> None:
     Raises
     ------
     QueryError
-        If a column is unknown, a text is compared by order, a value is not of its column's kind,
-        or the tree is deeper or wider than allowed.
+        If a column is unknown, a text is compared by order, a value is not of its column's
+        domain, or the tree is deeper or wider than allowed.
     """
     if not is_small(predicate):
         raise QueryError(
@@ -49,6 +56,14 @@ def _check_value(leaf: Compare | In, column: Column, value: int | float | str) -
     if isinstance(value, str) != textual:
         cure = "quotes around the value" if textual else "a number without quotes"
         raise QueryError(f'where: {leaf}: column "{leaf.column}" is {column.kind}: write {cure}')
+    # Numbers are compared as they are counted, clamped: beyond the bounds nothing is told apart.
+    if isinstance(column, IntegerColumn | NumberColumn) and not (
+        column.low <= float(value) <= column.high
+    ):
+        raise QueryError(
+            f'where: {leaf}: {value} is outside of "{leaf.column}", {column.low} to '
+            f"{column.high}, which numbers are clamped to: widen its domain"
+        )
     if isinstance(column, CategoryColumn) and value not in column.labels:
         hint = did_you_mean(str(value), column.labels)
         raise QueryError(f'where: {leaf}: "{leaf.column}" has no value {value!r}{hint}')

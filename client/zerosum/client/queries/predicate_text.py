@@ -97,7 +97,9 @@ def parse(text: str, schema: Schema) -> Predicate:
         predicate = _Reader(text).whole()
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise QueryError(f"where = {text!r}: {first['msg']}") from None
+        raise QueryError(
+            f"where = {text!r}: {first['msg'].removeprefix('Value error, ')}"
+        ) from None
     check_predicate(predicate, schema)
     return predicate
 

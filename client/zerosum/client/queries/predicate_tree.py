@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from zerosum.client.queries.schema import MOST_INTEGER
 from zerosum.client.spec.section import Spec
@@ -17,11 +17,20 @@ MOST_LEAVES = 32
 
 Operator = Literal["=", "!=", "<", "<=", ">", ">="]
 
-Value: TypeAlias = (
-    Annotated[int, Field(ge=-MOST_INTEGER, le=MOST_INTEGER)]
-    | float
-    | Annotated[str, Field(min_length=1, max_length=256)]
-)
+LONGEST_VALUE = 256
+"""Longest text that a value is compared with."""
+
+
+def _is_comparable(value: int | float | str) -> int | float | str:
+    # Said of an int as it was read: a union would else take a larger one for a float, rounded.
+    if isinstance(value, int) and abs(value) > MOST_INTEGER:
+        raise ValueError("an integer is at most 2^53 in size, as those of a column")
+    if isinstance(value, str) and not 0 < len(value) <= LONGEST_VALUE:
+        raise ValueError(f"a text of {len(value)} characters; it has 1 to {LONGEST_VALUE}")
+    return value
+
+
+Value: TypeAlias = Annotated[int | float | str, AfterValidator(_is_comparable)]
 
 KEYWORDS = frozenset({"and", "or", "not", "in"})
 """Words of the notation, in any case: a column of such a name is written in backticks."""

@@ -115,7 +115,7 @@ class _Base(Spec):
         self._check(schema)
         if payload and not isinstance(self, Words):
             raise QueryError("a payload of prefixes belongs to words alone")
-        cells = self._cells(schema, payload)
+        cells = self._most_cells(schema, payload)
         if cells > max_cells:
             raise QueryError(
                 f"{self._name} has {cells:,} cells and max_cells is {max_cells:,}: "
@@ -134,6 +134,10 @@ class _Base(Spec):
 
     def _cells(self, schema: Schema, payload: bytes) -> int:
         return dimension(self._blocks(schema, payload))
+
+    def _most_cells(self, schema: Schema, payload: bytes) -> int:
+        """Return the cells of this round or, where it is the first of several, of the largest."""
+        return self._cells(schema, payload)
 
 
 class Count(_Base):
@@ -288,6 +292,14 @@ class Words(_Base):
         column = self.text(schema)
         prefixes = words.prefixes(column, payload, self.max_prefixes)
         return words.candidate_count(column, prefixes)
+
+    def _most_cells(self, schema: Schema, payload: bytes) -> int:
+        # Refused in the first round, for a later one would be refused after the first is paid.
+        first, column = self._cells(schema, payload), self.text(schema)
+        if payload or words.rounds(column) == 1:
+            return first
+        later = min(first, self.max_prefixes) * len(words.continuations(column, words.STEP))
+        return max(first, later)
 
     def text(self, schema: Schema) -> TextColumn:
         """Return the column's domain.

@@ -130,10 +130,20 @@ def read_table(path: str | Path, schema: Schema, rename: Mapping[str, str] | Non
 def _read(path: str, modified: int, size: int, domains: bytes, names: tuple[str, ...]) -> Table:
     schema = Schema.from_canonical(domains)
     _refuse_missing(path, names)
-    values = read_columns(path, names)
-    return Table.of(
-        {name: values[own] for name, own in zip(schema.columns, names, strict=True)}, schema
-    )
+    own = dict(zip(schema.columns, names, strict=True))
+    parts = [
+        Table.of({name: values[theirs] for name, theirs in own.items()}, schema)
+        for values in read_columns(path, names)
+    ]
+    return _joined(parts) if parts else Table.empty(schema)
+
+
+def _joined(parts: list[Table]) -> Table:
+    schema = parts[0].schema
+    columns = {name: np.concatenate([p.columns[name] for p in parts]) for name in schema.columns}
+    for values in columns.values():
+        values.flags.writeable = False
+    return Table(schema, columns, sum(map(len, parts)))
 
 
 def check_file(
@@ -163,4 +173,6 @@ def _refuse_missing(path: str | Path, names: Iterable[str]) -> None:
         if known.count(name) != 1:
             how = "no column" if name not in known else "more than one column"
             hint = did_you_mean(name, known) if name not in known else ""
+            if len(known) == 1 and not known[0].isidentifier():
+                hint = f"; its fields are separated by commas, and its header is {known[0]!r}"
             raise QueryError(f'{path} has {how} "{name}"{hint}')

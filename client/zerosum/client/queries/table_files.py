@@ -3,11 +3,15 @@
 import csv
 import logging
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any
 
 from zerosum.client.queries.errors import QueryError
+
+ROWS_AT_ONCE = 1 << 16
+"""Rows in memory as texts."""
 
 log = logging.getLogger("zerosum.client")
 
@@ -37,8 +41,8 @@ def header(path: str | Path) -> tuple[str, ...]:
         raise QueryError(f"{path}: {error.strerror}") from None
 
 
-def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, Sequence[Any]]:
-    """Read some of a file's columns.
+def read_columns(path: str | Path, names: Sequence[str]) -> Iterator[dict[str, Sequence[Any]]]:
+    """Read some of a file's columns, some rows at a time: texts take far more room than codes.
 
     Parameters
     ----------
@@ -46,8 +50,8 @@ def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, Sequence[A
     names : sequence of str
         As the header has them.
 
-    Returns
-    -------
+    Yields
+    ------
     dict of str to sequence
         Of one length. A row with more or fewer fields than the header holds blanks alone.
 
@@ -58,10 +62,11 @@ def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, Sequence[A
     """
     distinct = list(dict.fromkeys(names))
     if _is_parquet(path):
-        return _parquet_columns(path, distinct)
+        yield from _parquet_columns(path, distinct)
+        return
     try:
         with _opened(path) as file:
-            return _csv_columns(path, file, distinct)
+            yield from _csv_columns(path, file, distinct)
     except OSError as error:
         raise QueryError(f"{path}: {error.strerror}") from None
 
@@ -82,44 +87,42 @@ def _names(path: str | Path, reader: Iterator[list[str]]) -> tuple[str, ...]:
     return tuple(name.strip() for name in first)
 
 
-def _rows(reader: Iterator[list[str]]) -> Iterator[list[str] | None]:
-    """Yield the rows but blank lines; None for a row that is no CSV."""
+def _rows(reader: Iterator[list[str]]) -> Iterator[list[str]]:
+    """Yield the rows but blank lines; an empty one for a row that is no CSV."""
     while True:
         try:
             row = next(reader)
         except StopIteration:
             return
         except csv.Error:
-            yield None
+            yield []
         else:
             if row:
                 yield row
 
 
-def _csv_columns(path: str | Path, file: IO[str], names: list[str]) -> dict[str, Sequence[Any]]:
+def _csv_columns(
+    path: str | Path, file: IO[str], names: list[str]
+) -> Iterator[dict[str, Sequence[Any]]]:
     reader = csv.reader(file, skipinitialspace=True)
     known = _names(path, reader)
     places = [known.index(name) for name in names]
     # One place alone would be taken as a value, not as a tuple of one.
     pick = itemgetter(*places, places[0])
     blank = ("",) * (len(places) + 1)
-    rows, spoiled = [], 0
-    for row in _rows(reader):
-        if row is None or len(row) != len(known):
-            rows.append(blank)
-            spoiled += 1
-        else:
-            rows.append(pick(row))
+    seen = spoiled = 0
+    rows = _rows(reader)
+    while part := list(islice(rows, ROWS_AT_ONCE)):
+        fit = [len(row) == len(known) for row in part]
+        whole = (pick(row) if fits else blank for row, fits in zip(part, fit, strict=True))
+        yield dict(zip(names, zip(*whole, strict=True), strict=False))
+        seen += len(part)
+        spoiled += fit.count(False)
     if spoiled:
         log.warning(
             "%s: %d of %d rows have not the header's %d fields; they count as missing",
-            path,
-            spoiled,
-            len(rows),
-            len(known),
+            *(path, spoiled, seen, len(known)),
         )
-    columns = list(zip(*rows, strict=True)) or [()] * len(names)
-    return dict(zip(names, columns, strict=False))
 
 
 def _parquet(path: str | Path) -> Any:
@@ -136,11 +139,10 @@ def _parquet(path: str | Path) -> Any:
         raise QueryError(f"{path}: {str(error).splitlines()[0]}") from None
 
 
-def _parquet_columns(path: str | Path, names: list[str]) -> dict[str, Sequence[Any]]:
-    file = _parquet(path)
+def _parquet_columns(path: str | Path, names: list[str]) -> Iterator[dict[str, Sequence[Any]]]:
     try:
-        with file:
-            table = file.read(columns=names)
+        with _parquet(path) as file:
+            for batch in file.iter_batches(ROWS_AT_ONCE, columns=names):
+                yield {name: batch.column(name).to_pylist() for name in names}
     except (OSError, ValueError) as error:
         raise QueryError(f"{path}: {str(error).splitlines()[0]}") from None
-    return {name: table.column(name).to_pylist() for name in names}

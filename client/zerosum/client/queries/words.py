@@ -1,6 +1,8 @@
 """List the candidates of a round of the search for frequent words."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
 
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.schema import PADDING, TextColumn
@@ -14,6 +16,8 @@ def rounds(column: TextColumn) -> int:
     return -(-column.length // STEP)
 
 
+# A simulation asks for the same lists on behalf of each of its clients.
+@lru_cache(maxsize=4)
 def prefixes(column: TextColumn, payload: bytes, most: int) -> tuple[str, ...]:
     """Read the surviving prefixes of a request, and refuse what would count a record twice.
 
@@ -102,6 +106,27 @@ def candidates(column: TextColumn, surviving: Sequence[str]) -> tuple[str, ...]:
         else:
             found.extend(prefix + way for way in ways)
     return tuple(found)
+
+
+@lru_cache(maxsize=4)
+def cells(column: TextColumn, surviving: tuple[str, ...]) -> Mapping[str, int]:
+    """Return the cell of each candidate, by its characters without padding.
+
+    No two candidates of a round are the same without it: a finished word is shorter than the rest.
+
+    Parameters
+    ----------
+    column : TextColumn
+    surviving : tuple of str
+        As `prefixes` returns them.
+
+    Returns
+    -------
+    mapping of str to int
+        Read-only.
+    """
+    listed = candidates(column, surviving)
+    return MappingProxyType({word.rstrip(PADDING): cell for cell, word in enumerate(listed)})
 
 
 def candidate_count(column: TextColumn, surviving: Sequence[str]) -> int:

@@ -6,7 +6,7 @@ and kept on the disk before anything is made of it: a crash leaves a sum that is
 that was never opened, and the same call goes on from there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -53,8 +53,9 @@ def ask(
     answers: StoredAnswers,
     terms: QueryTerms,
     *,
-    groups: Sequence[Sequence[int]] | None = None,
     reproducible: bool,
+    groups: Sequence[Sequence[int]] | None = None,
+    admitted: Callable[[], None] = lambda: None,
 ) -> Answer:
     """Answer a question, from what is stored or by private sums that are charged ahead.
 
@@ -75,10 +76,12 @@ def ask(
         What was answered before.
     terms : QueryTerms
         Of the budget.
-    groups : sequence of sequence of int, optional
-        Roster indices, one sequence a session. Default: all clients are one.
     reproducible : bool
         Whether a sum done again draws the same noise: in a simulation.
+    groups : sequence of sequence of int, optional
+        Roster indices, one sequence a session. Default: all clients are one.
+    admitted : callable
+        Called when the budget admits the question, before anything is charged or sent.
 
     Returns
     -------
@@ -101,6 +104,7 @@ def ask(
     asked = complete  # one that was begun and has no answer is gone on with
     name = answers.name_for(question.label, costed.key)
     admit(costed, asked, ledger, answers, reproducible=reproducible)
+    admitted()
     cohort = groups or [range(terms.clients)]
     kept: list[StoredSum] = []
     for number in range(costed.sums):
@@ -114,32 +118,6 @@ def ask(
     made = _answer(costed, kept)
     answers.keep(_entry(costed, asked, name, made))
     return made
-
-
-def check_admitted(
-    question: Ask,
-    ledger: QueryLedger,
-    answers: StoredAnswers,
-    terms: QueryTerms,
-    *,
-    reproducible: bool,
-) -> None:
-    """Refuse what :func:`ask` would refuse, and ask nothing.
-
-    Parameters
-    ----------
-    question, ledger, answers, terms, reproducible
-        As for :func:`ask`.
-
-    Raises
-    ------
-    QueryError
-        If the question does not fit schema, unit or budget.
-    """
-    costed = cost(question, terms)
-    complete = answers.complete(costed.key)
-    if question.fresh or not complete:
-        admit(costed, complete, ledger, answers, reproducible=reproducible)
 
 
 def admit(
@@ -278,7 +256,7 @@ def _answer(costed: Costed, kept: Sequence[StoredSum]) -> Answer:
     last = kept[-1]
     noise = None if costed.privacy.noise_inside else costed.noise
     made = answer(costed.question(last.round), last.noisy, noise, last.clients, last.payload)
-    receipt = {"sums": costed.sums, **costed.receipts}
+    receipt = {"sums": costed.sums} | {str(name): one for name, one in costed.receipts.items()}
     return replace(made, epsilon=epsilons(costed), receipt=receipt)
 
 

@@ -11,10 +11,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
-import numpy as np
 from dp_accounting import DpEvent
+from scipy.optimize import brentq
 
 from zerosum.client import renyi_filter
 from zerosum.client.privacy import events, renyi_curves
@@ -33,8 +34,13 @@ RULES: tuple[Rule, ...] = ("plan", "sum", "renyi")
 _ROUNDING = 1e-12
 """Part of a limit that sums may be above it: three times 0.1 is above 0.3 in float64."""
 
-_FITTING_STEPS = 40
-"""Epsilons that are tried in search of one that still fits."""
+_fixed_order = lru_cache(maxsize=64)(renyi_filter.fixed_order)
+
+_FITTING_PRECISION = 1e-3
+"""Relative precision of an epsilon that fits, before it is rounded down to two digits."""
+
+_LOWER_STEPS = 10
+"""Times that it is halved before a query is said to fit at no epsilon."""
 
 
 class BudgetError(QueryError):
@@ -114,7 +120,7 @@ class Budget:
                 'budget.rule = "renyi" needs budget.delta above 0; use the rule "sum"'
             )
         try:
-            renyi_filter.fixed_order(self.epsilon, self.delta)
+            _fixed_order(self.epsilon, self.delta)
         except ValueError:
             least = renyi_filter.least_epsilon(self.delta)
             raise BudgetError(
@@ -128,7 +134,7 @@ class Budget:
         """Renyi order alpha* that maximises B(alpha)/alpha; None under the other rules."""
         if self.rule != "renyi":
             return None
-        return renyi_filter.fixed_order(self.epsilon, self.delta)
+        return _fixed_order(self.epsilon, self.delta)
 
     @property
     def limit(self) -> float:
@@ -340,22 +346,27 @@ def _used(budget: Budget, receipts: Sequence[DpEvent]) -> float:
         for leaf, count in event_costs.leaves(receipt, number):
             one = event_costs.simplified(leaf)
             pure = event_costs.pure_epsilon(one, budget.adjacency)
-            costs.append(count * (pure if order is None else _divergence(budget, one, pure, order)))
+            cost = pure if order is None else _divergence(one, budget.adjacency, order)
+            costs.append(count * cost)
     return math.fsum(costs)
 
 
-def _divergence(budget: Budget, event: DpEvent, pure: float, order: int) -> float:
+@lru_cache(maxsize=1024)
+def _divergence(event: DpEvent, adjacency: QueryAdjacency, order: int) -> float:
     """Return the smallest bound that is known of an event's Renyi divergence at an order."""
     place = renyi_filter.ORDERS.index(order)
+    if event_costs.exposes(event):
+        return math.inf
+    pure = event_costs.pure_epsilon(event, adjacency)
     bounds = []
     if math.isfinite(pure):
         bounds.append(float(renyi_curves.pure(pure)[place]))
-    if event_costs.has_divergences(event, budget.adjacency):
-        orders, row = event_costs.divergences(event, budget.adjacency, (float(order),))
-        bounds.append(float(row[np.flatnonzero(np.array(orders) == order)[0]]))
+    if event_costs.has_divergences(event, adjacency):
+        orders, row = event_costs.divergences(event, adjacency, (float(order),))
+        bounds.append(float(row[orders.index(order)]))
     if not bounds:
         raise events.UnsupportedEventError(
-            f"no Renyi divergence is known of {event} under {budget.adjacency} adjacency"
+            f"no Renyi divergence is known of {event} under {adjacency} adjacency"
         )
     return min(bounds)
 
@@ -368,34 +379,43 @@ def _fitting(
     budget: Budget, receipts: Sequence[DpEvent], receipt_at: Callable[[float], DpEvent]
 ) -> float | None:
     """Return about the largest epsilon of two digits at which a query fits; None if none does."""
-
-    def possible(epsilon: float) -> bool:
-        try:
-            return _fits(spend(budget, [*receipts, receipt_at(epsilon)]))
-        except ValueError:  # out of the reach of any noise
-            return False
-
     left = spend(budget, receipts).left
     if left <= 0:
         return None
-    high, low = budget.epsilon, left / 1000
-    if budget.rule == "sum":
-        low = _two_digits(left)
-    if not possible(low):
+
+    def over(log_epsilon: float) -> float:
+        after = spend(budget, [*receipts, receipt_at(math.exp(log_epsilon))])
+        return math.log(after.used / after.limit)
+
+    try:
+        return _two_digits_that_fit(over, math.log(budget.epsilon), left / budget.limit)
+    except ValueError:  # no noise in reach gives an epsilon as small
         return None
-    for _ in range(_FITTING_STEPS):
-        middle = math.sqrt(low * high)
-        if _two_digits(high) <= _two_digits(low) or high / low < 1.005:
+
+
+def _two_digits_that_fit(over: Callable[[float], float], high: float, part: float) -> float | None:
+    """Search the epsilon at which ``over`` is 0, downward from the logarithm of one above."""
+    # What is charged grows with epsilon or with its square.
+    low = high + math.log(part)
+    for _ in range(_LOWER_STEPS):
+        if over(low) <= 0:
             break
-        low, high = (middle, high) if possible(middle) else (low, middle)
-    rounded = _two_digits(low)
-    return rounded if rounded > 0 and possible(rounded) else None
+        high, low = low, low - math.log(2)
+    else:
+        return None
+    if over(high) > 0:
+        low = float(brentq(over, low, high, xtol=_FITTING_PRECISION))
+    for text in _two_digits(math.exp(low) * (1 + _FITTING_PRECISION)):
+        if over(math.log(text)) <= _ROUNDING:
+            return text
+    return None
 
 
-def _two_digits(value: float) -> float:
-    """Round down to two significant digits."""
-    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
-    return float(f"{math.floor(value / unit * (1 + _ROUNDING)) * unit:.2g}")
+def _two_digits(value: float) -> tuple[float, float]:
+    """Return a value rounded down to two significant digits, and the number below that."""
+    exponent = math.floor(math.log10(value)) - 1
+    digits = math.floor(value / 10.0**exponent)
+    return float(f"{digits}e{exponent}"), float(f"{digits - 1}e{exponent}")
 
 
 def _sentence(budget: Budget, cost: float, left: float, fits: float | None) -> str:

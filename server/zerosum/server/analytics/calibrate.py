@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, get_args
 
 from dp_accounting import get_sigma_gaussian
 from scipy.optimize import brentq
 
 from zerosum.client.privacy.events import IntegerNoiseDpEvent
-from zerosum.client.privacy.integer_laws import IntegerLaw, standard_deviation
+from zerosum.client.privacy.integer_laws import LAWS, Geometric, IntegerLaw, Skellam
 from zerosum.server.privacy.accountant import Ledger
 
 MechanismChoice = Literal["auto", "geometric", "skellam"]
@@ -58,7 +58,7 @@ class Noise:
     @property
     def std(self) -> float:
         """Standard deviation of the guaranteed noise in a coordinate, in integer units."""
-        return standard_deviation(self.law, self._parameters(1.0))
+        return self._noise(1.0).std
 
     def receipt(self, moves: Sequence[int], surplus: float = 1.0) -> IntegerNoiseDpEvent:
         """Describe a sum under ``surplus`` times this noise.
@@ -75,12 +75,12 @@ class Noise:
         IntegerNoiseDpEvent
             What the ledger is charged.
         """
-        return IntegerNoiseDpEvent(self.law, self._parameters(surplus), tuple(moves))
+        return IntegerNoiseDpEvent(self.law, astuple(self._noise(surplus)), tuple(moves))
 
-    def _parameters(self, surplus: float) -> tuple[float, ...]:
-        if self.law == "geometric":
-            return (self.scale, surplus)
-        return (surplus * self.scale**2,)
+    def _noise(self, surplus: float) -> Geometric | Skellam:
+        if LAWS[self.law] is Geometric:
+            return Geometric(self.scale, surplus)
+        return Skellam(surplus * self.scale**2)
 
 
 def calibrate(
@@ -123,12 +123,14 @@ def calibrate(
     """
     if not 0 < epsilon < math.inf:
         raise ValueError(f"epsilon is above 0 and finite, not {epsilon}")
+    if not moves or min(moves) < 1:
+        raise ValueError(f"moves are integers above 0, one or more, not {tuple(moves)}")
     if not 0 <= delta < 1:
         raise ValueError(f"delta lies in [0, 1), not at {delta}")
-    if mechanism not in ("auto", "geometric", "skellam"):
+    if mechanism not in get_args(MechanismChoice):
         raise ValueError(f'mechanism is "auto", "geometric" or "skellam", not {mechanism!r}')
     pure = pure_only or delta == 0
-    if pure and mechanism == "skellam":
+    if pure and LAWS.get(mechanism) is Skellam:
         reason = "at delta = 0" if delta == 0 else 'under the budget rule "sum"'
         raise ValueError(
             f'mechanism = "skellam" has no pure epsilon, which a query needs {reason}; '
@@ -139,8 +141,12 @@ def calibrate(
     shape = tuple(sorted(moves))
     if mechanism != "auto":
         return _calibrated(mechanism, shape, epsilon, delta)
-    laws: tuple[IntegerLaw, ...] = ("geometric", "skellam")
-    return min((_calibrated(law, shape, epsilon, delta) for law in laws), key=lambda one: one.std)
+    geometric = _calibrated("geometric", shape, epsilon, delta)
+    try:
+        skellam = _calibrated("skellam", shape, epsilon, delta)
+    except UnreachableEpsilonError:  # so much of it that its Renyi divergences are all there is
+        return geometric
+    return geometric if geometric.std <= skellam.std else skellam
 
 
 def moments_weight(records: int, epsilon: float) -> int:
@@ -198,7 +204,7 @@ def _calibrated(law: IntegerLaw, moves: tuple[int, ...], epsilon: float, delta: 
         receipt = Noise(law, scale).receipt(moves)
         return Ledger("zero_out").compose(receipt).epsilon(delta)
 
-    if law == "geometric":
+    if LAWS[law] is Geometric:
         pure = _pure_geometric(sum(moves), epsilon)
         least = _least_scale(cost, law, pure.scale, epsilon, delta)
         # Few blocks gain nothing by a delta: then epsilon is pure, for the same noise.
@@ -216,9 +222,10 @@ def _least_scale(
     Cost falls as a scale grows: either law at a larger scale is itself at a smaller one plus
     independent noise.
     """
-    upper = max(near, _SMALLEST_SCALE)
+    upper, growth = max(near, _SMALLEST_SCALE), 1.1
     while cost(upper) > epsilon:
-        upper *= 1.1
+        upper *= growth
+        growth *= growth
         if upper > _LARGEST_SCALE:
             raise _unreachable(law, epsilon, delta)
     lower = upper / 1.2
@@ -226,13 +233,10 @@ def _least_scale(
         if lower <= _SMALLEST_SCALE:
             return _SMALLEST_SCALE
         upper, lower = lower, max(lower / 1.5, _SMALLEST_SCALE)
-
-    def above(log_scale: float) -> float:
-        return cost(math.exp(log_scale)) - epsilon
-
-    scale = math.exp(brentq(above, math.log(lower), math.log(upper), xtol=_PRECISION / 2))
+    step = lower * _PRECISION / 2
+    scale = float(brentq(lambda one: cost(one) - epsilon, lower, upper, xtol=step))
     while scale < upper and cost(scale) > epsilon:
-        scale *= 1 + _PRECISION / 2
+        scale += step
     return min(scale, upper)
 
 

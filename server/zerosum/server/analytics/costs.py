@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from zerosum.client.queries import oracles
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.moves import moves
-from zerosum.client.queries.query import Moments, Query
+from zerosum.client.queries.query import Moments, Oracle, Query
 from zerosum.client.queries.schema import Schema
 from zerosum.client.request import QueryQuestion
 from zerosum.client.spec.query_privacy import QueryPrivacy
@@ -66,10 +66,11 @@ class Costed:
     @property
     def noise(self) -> ReleasedNoise:
         """The law of the noise in each released sum."""
-        if self.privacy.noise_inside:
+        law = self.privacy.law
+        if law == "randomized-response":
             raise ValueError("a report of the local model is random itself: its sum has no noise")
         ratio = 1 / float(_honest_part(self.privacy, self.terms))
-        return ReleasedNoise(self.privacy.law, self.privacy.scale, ratio)
+        return ReleasedNoise(law, self.privacy.scale, ratio)
 
     def question(self, round: int, *, seed: int | None = None) -> QueryQuestion:
         """Return the question of a sum.
@@ -154,8 +155,8 @@ def cost(ask: Ask, terms: QueryTerms) -> Costed:
         If the query does not fit the schema, the unit or the budget.
     """
     ask.query.check(terms.schema)
-    if ask.query.kind == "oracle":
-        return _local(ask, terms)
+    if isinstance(ask.query, Oracle):
+        return _local(ask, ask.query, terms)
     query = _weighted(ask, terms)
     blocks = query.blocks(terms.schema, b"")
     budget, sums = terms.budget, query.rounds(terms.schema)
@@ -206,7 +207,7 @@ def _weighted(ask: Ask, terms: QueryTerms) -> Query:
     return query.model_copy(update={"weight": weight})
 
 
-def _local(ask: Ask, terms: QueryTerms) -> Costed:
+def _local(ask: Ask, query: Oracle, terms: QueryTerms) -> Costed:
     """Resolve a query of the local model: each client sends one randomised report."""
     budget = terms.budget
     if (budget.unit, budget.adjacency, terms.cap) != ("client", "replace", 1):
@@ -215,8 +216,8 @@ def _local(ask: Ask, terms: QueryTerms) -> Costed:
             f'"client", adjacency = "replace" and cap = 1, and this one has {budget.unit!r}, '
             f"{budget.adjacency!r} and {terms.cap}"
         )
-    query, size = ask.query, ask.query.size(terms.schema)
     if query.oracle == "auto":
+        size = query.size(terms.schema)
         query = query.model_copy(update={"oracle": oracles.choose(size, ask.epsilon)})
     privacy = QueryPrivacy(
         model="local",

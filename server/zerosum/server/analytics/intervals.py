@@ -150,9 +150,13 @@ def too_few(records: float, std: float) -> bool:
 def _on_grid(noise: ReleasedNoise, sizes: NDArray[np.float64], level: float) -> float:
     """Convolve the laws of cells of several weights, and read off the two-sided quantile."""
     unit, values, probabilities = noise.table()
+    reach = noise.half_width(1 - _GRID_MISS)
+    middle, side = values.size // 2, -(-reach // unit)
+    kept = slice(max(0, middle - side), middle + side + 1)
+    values, probabilities = values[kept], probabilities[kept]
     std = noise.std * math.sqrt(float(np.sum(sizes**2)))
     step = max(std, 0.25) / _GRID_STEPS
-    span = noise.half_width(1 - _GRID_MISS) * float(np.sum(sizes)) + 1
+    span = reach * float(np.sum(sizes)) + 1
     length = 1 << math.ceil(math.log2(2 * span / step))
     transform = np.ones(length // 2 + 1, dtype=np.complex128)
     for size in sizes:

@@ -88,7 +88,19 @@ def payload_of(prefixes: tuple[str, ...]) -> bytes:
 
 
 def is_last(question: QueryQuestion, payload: bytes) -> bool:
-    """Return whether the round that continues these prefixes completes the words."""
+    """Return whether the round that continues these prefixes completes the words.
+
+    Parameters
+    ----------
+    question : QueryQuestion
+        Its query is of kind ``words``.
+    payload : bytes
+        The prefixes; empty in the first round.
+
+    Returns
+    -------
+    bool
+    """
     query, column = _words(question)
     length = len(words.prefixes(column, payload, query.max_prefixes)[0])
     return length + words.STEP >= words.STEP * words.rounds(column)

@@ -272,7 +272,8 @@ def possible_leaves(excess: Reals, half_widths: Reals) -> tuple[int, int]:
     """Return the run of leaves, around the crossing, that could hold the quantile.
 
     A leaf holds it if G is below 0 at its beginning and 0 or more at its end. A leaf is ruled out
-    where G is above 0 by more than the half width at its beginning, or below by more at its end.
+    where noise within the half widths cannot have hidden that: G less the half width is 0 or more
+    at its beginning, or G plus the half width below 0 at its end.
 
     Parameters
     ----------
@@ -287,7 +288,9 @@ def possible_leaves(excess: Reals, half_widths: Reals) -> tuple[int, int]:
         Leaves, both included.
     """
     leaf = first_crossing(excess)
-    possible = (excess[:-1] <= half_widths[:-1]) & (excess[1:] >= -half_widths[1:])
+    rounding = _ROUNDING * float(excess[-1] - excess[0])
+    possible = excess[:-1] < half_widths[:-1] - rounding
+    possible &= excess[1:] >= -half_widths[1:] - rounding
     possible[leaf] = True
     ruled_out = np.flatnonzero(~possible)
     place = int(np.searchsorted(ruled_out, leaf))

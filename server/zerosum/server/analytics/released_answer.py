@@ -120,7 +120,8 @@ class Answer:
         """
         if not 0 < level < 1:
             raise QueryError(f"level = {level}: a level of confidence is between 0 and 1, as 0.95")
-        return Interval(*self.intervals(level))
+        low, high = self.intervals(level)
+        return Interval(np.asarray(low), np.asarray(high))
 
     def table(self, number: int = 0) -> Reals:
         """Return the values of one of several tables, in its own shape.

@@ -99,7 +99,8 @@ def _count(answer: Answer, level: float) -> str:
     between = _between(float(ends.low), float(ends.high))
     where = answer.query.where
     if where is None:
-        return f"The {_clients(answer)} hold {between} records ({_percent(level)})."
+        hold = "holds" if answer.clients == 1 else "hold"
+        return f"The {_clients(answer)} {hold} {between} records ({_percent(level)})."
     held = f"{between} of the {_clients_of(answer)} records have {predicate_words(where)}"
     return f"{_capital(held)} ({_percent(level)})."
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from zerosum.client import renyi_filter
 from zerosum.client.files.private_files import OpenToOthersError
 from zerosum.client.flower.node_policy import PolicyError, read_policy
-from zerosum.client.privacy.spending import Spending
+from zerosum.client.privacy.spending import BudgetRule, BudgetUnit, Spending
 from zerosum.client.protocol.decision_store import DamagedStoreError
 from zerosum.client.protocol.stored_counters import COUNTERS, SESSIONS, read_spending
 from zerosum.client.spec import BUDGET_DELTA, ClientPolicy
@@ -109,17 +109,20 @@ def node_spending(spent: Spending, policy: ClientPolicy | None) -> dict[str, Any
     Returns
     -------
     dict
-        ``epsilon`` is None where something that was sent has no bound. Of an open budget it is
-        that of its one order, 0 before anything was sent; ``used`` is the part of the budget, in
-        Renyi divergence at that order. Without a budget it is the least over all orders, which
-        holds for requests that were fixed beforehand.
+        ``epsilon`` is None where something that was sent has no bound, for the unit that the policy
+        limits: one record where it answers queries of such. Of an open budget it is that of its
+        one order, 0 before anything was sent; ``used`` is the part of the budget, in Renyi
+        divergence at that order. Under the rule "sum" it is the sum of pure epsilons. Without a
+        budget it is the least over all orders, which holds for requests that were fixed
+        beforehand.
     """
     most, delta = spent.max_epsilon, spent.delta or BUDGET_DELTA
+    unit, rule = _unit(spent, policy), spent.rule or (policy.budget_rule if policy else "renyi")
     if policy is not None:
         most = policy.max_epsilon if math.isfinite(policy.max_epsilon) else None
         delta = policy.budget_delta
     order = spent.order
-    if order is None and most is not None:
+    if order is None and most is not None and rule == "renyi":
         order = renyi_filter.fixed_order(most, delta)
     return {
         "kind": "node",
@@ -128,33 +131,53 @@ def node_spending(spent: Spending, policy: ClientPolicy | None) -> dict[str, Any
         "by_run": dict(spent.by_run),
         "delta": delta,
         "max_epsilon": most,
+        "unit": unit,
+        "rule": rule,
         "order": order,
-        "epsilon": _epsilon(spent, order, delta),
-        **_part_used(spent, order, most, delta),
+        "epsilon": _epsilon(spent, unit, rule, order, delta),
+        **_part_used(spent, unit, order, most, delta),
     }
 
 
-def _epsilon(spent: Spending, order: int | None, delta: float) -> float | None:
-    if not spent.bounded:
+def _unit(spent: Spending, policy: ClientPolicy | None) -> BudgetUnit:
+    """Return the unit that a policy limits; without one, the unit of which there is a bound."""
+    if policy is not None:
+        return policy.budget_unit
+    rule, sent = spent.rule or "renyi", spent.contributions
+    client, record = (each.bounds(sent, rule) for each in (spent.client, spent.record))
+    return "record" if record and not client else "client"
+
+
+def _epsilon(
+    spent: Spending, unit: BudgetUnit, rule: BudgetRule, order: int | None, delta: float
+) -> float | None:
+    of_unit = spent.of(unit)
+    if not of_unit.bounds(spent.contributions, rule):
         return None
+    if rule == "sum":
+        return of_unit.pure
     if not spent.contributions:
         return 0.0
     orders = renyi_filter.ORDERS if order is None else (order,)
-    rows = dict(zip(renyi_filter.ORDERS, spent.divergences, strict=True))
+    rows = dict(zip(renyi_filter.ORDERS, of_unit.divergences, strict=True))
     least = min(rows[one] + renyi_filter.conversion(delta, one) for one in orders)
     return max(0.0, least) if math.isfinite(least) else None
 
 
 def _part_used(
-    spent: Spending, order: int | None, most: float | None, delta: float
+    spent: Spending, unit: BudgetUnit, order: int | None, most: float | None, delta: float
 ) -> dict[str, float | None]:
     if order is None or most is None:
-        return {"divergence": None, "limit": None, "used": None}
+        used = None
+        if spent.rule == "sum" and most and spent.of(unit).bounds(spent.contributions, "sum"):
+            used = spent.of(unit).pure / most
+        return {"divergence": None, "limit": None, "used": used}
     limit = renyi_filter.divergence_limit(most, delta, order)
-    if not spent.bounded:
+    of_unit = spent.of(unit)
+    if not of_unit.bounds(spent.contributions, "renyi"):
         return {"divergence": None, "limit": limit, "used": None}
     at = renyi_filter.ORDERS.index(order)
-    divergence = spent.divergences[at] if spent.divergences else 0.0
+    divergence = of_unit.divergences[at] if of_unit.divergences else 0.0
     used = divergence / limit if limit > 0 else None
     return {"divergence": divergence, "limit": limit, "used": used}
 
@@ -233,8 +256,10 @@ def _node_tables(spent: Mapping[str, Any]) -> Iterator[Table]:
     if spent["epsilon"] is None:
         epsilon = "no bound: something sent had none, or an earlier version counted it otherwise"
     else:
-        epsilon = f"{epsilon_text(spent['epsilon'])}{limit} at budget_delta = {spent['delta']:g}"
-    table.add_row("epsilon of its own count", epsilon)
+        at = "pure" if spent["rule"] == "sum" else f"at budget_delta = {spent['delta']:g}"
+        epsilon = f"{epsilon_text(spent['epsilon'])}{limit} {at}"
+    of = ", of one record" if spent["unit"] == "record" else ""
+    table.add_row(f"epsilon of its own count{of}", epsilon)
     if spent["limit"] is not None:
         used = "" if spent["used"] is None else f" ({100 * spent['used']:.1f} % used)"
         spent_so_far = "unknown" if spent["divergence"] is None else f"{spent['divergence']:.4g}"

@@ -12,6 +12,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from zerosum.client.spec import Choices, ClientPolicy
+from zerosum.client.spec.own_table import OwnTable
+from zerosum.client.spec.query_policy import QueryPolicy
 from zerosum.server.spec import Experiment
 
 _PREAMBLE = """# Configuration
@@ -42,6 +44,19 @@ keys forbid, the client declines, whatever the server asks. Without a file, or o
 keys, it declines everything.
 """
 
+_QUERIES = """### `[queries]`
+
+The queries of its own table that a node answers; without this section it answers none.
+"""
+
+_OWN_TABLE = """### `[table]`
+
+The table that queries are answered from, in the same file. All keys of the policy may stand in a
+section `[policy]` beside it instead, and those of queries in `[policy.queries]`. A file that is not
+there, or lacks a column of `queries.columns`, is found when the node says hello: it is no client
+then.
+"""
+
 
 def keys_page() -> str:
     """Return the page as Markdown."""
@@ -49,12 +64,15 @@ def keys_page() -> str:
     for name, field in Experiment.model_fields.items():
         if _is_section(field):
             lines += _section(f"`[{name}]`", field.annotation, f"{name}.")
-    lines += [_POLICY, *_table(ClientPolicy, "")]
+    lines += [_POLICY, *_table(ClientPolicy, ""), _QUERIES, *_table(QueryPolicy, "queries.")]
+    lines += [_OWN_TABLE, *_table(OwnTable, "table.")]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _is_section(field: FieldInfo) -> bool:
-    return isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+    kinds = [kind for kind in get_args(field.annotation) if kind is not type(None)]
+    kind = kinds[0] if len(kinds) == 1 else field.annotation
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
 def _section(title: str, spec: Any, prefix: str) -> list[str]:

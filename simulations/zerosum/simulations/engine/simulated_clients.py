@@ -120,7 +120,7 @@ class SimulatedEnvironment:
         self.policy = policy
         self.roster = roster_of(identities)
         self.cache = cache
-        self._task = task
+        self._given_task = task
         self._identities = identities
         self._parties: dict[int, Client] = {}
         self._stores: dict[int, MemoryStore] = {}
@@ -257,16 +257,18 @@ class SimulatedEnvironment:
 
     def task(self, request: ModelRequest, client: ClientInfo) -> Task:
         """Return the task of the run."""
-        if self._task is None:
-            raise Declined("clients of this simulation have tables, and no task")
         return self._task
+
+    @property
+    def _task(self) -> Task:
+        if self._given_task is None:
+            raise Declined("clients of this simulation have tables, and no task")
+        return self._given_task
 
     @cached_property
     def _computation(self) -> "LocalComputation":
         from zerosum.client.training.compute import LocalComputation
 
-        if self._task is None:
-            raise Declined("clients of this simulation have tables, and no task")
         return LocalComputation(self._task)
 
     def update(self, request: ModelRequest, task: Task, client: ClientInfo) -> np.ndarray:

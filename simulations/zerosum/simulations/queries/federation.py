@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
@@ -16,8 +17,8 @@ from zerosum.client.queries.schema import Schema
 from zerosum.client.queries.table import Table
 from zerosum.client.request import MAX_RECORDS
 from zerosum.server.analytics.answers import Answer
-from zerosum.server.analytics.ask import ask, check_admitted
-from zerosum.server.analytics.asks import Ask, QueryAbandoned
+from zerosum.server.analytics.ask import ask
+from zerosum.server.analytics.asks import QueryAbandoned
 from zerosum.server.analytics.budget import Spent, spend
 from zerosum.server.analytics.costs import Costed, cost
 from zerosum.server.analytics.drafts import Draft
@@ -329,18 +330,12 @@ class Federation:
         QueryAbandoned
             If too few clients were left in every attempt that the question has.
         """
-        question = draft.ask(self.schema)
-        # What is refused is not noted: a resumed folder would be refused for ever.
-        check_admitted(
-            question, self.ledger, self.answers, self.terms, reproducible=self._entropy.reproducible
-        )
-        self._note(draft)
         with ExitStack() as around:
             around.enter_context(alone("query"))
             if self.folder is not None:
                 around.enter_context(logged("zerosum.client", self.folder / CLIENT_LOG))
                 around.enter_context(logged("zerosum.server", self.folder / SERVER_LOG))
-            return self._answered(question, draft.attempts)
+            return self._answered(draft)
 
     def run(self, said: Callable[[Answer], None] = lambda answer: None) -> list[Answer]:
         """Answer every query of the plan, in order; those that are stored cost nothing.
@@ -390,16 +385,27 @@ class Federation:
     ) -> None:
         self.close()
 
-    def _answered(self, question: Ask, attempts: int) -> Answer:
+    def _answered(self, draft: Draft) -> Answer:
         """Answer a question; where a sum was given up, as often as it has attempts."""
-        reproducible = self._entropy.reproducible
-        parts = (self._coordinator, question, self.ledger, self.answers, self.terms)
-        for _ in range(attempts - 1):
+
+        def once() -> Answer:
+            return ask(
+                self._coordinator,
+                draft.ask(self.schema),
+                self.ledger,
+                self.answers,
+                self.terms,
+                reproducible=self._entropy.reproducible,
+                # What is refused is not noted: a resumed folder would be refused for ever.
+                admitted=partial(self._note, draft),
+            )
+
+        for _ in range(draft.attempts - 1):
             try:
-                return ask(*parts, reproducible=reproducible)
+                return once()
             except QueryAbandoned as error:
                 log.warning("%s; asked again", error)
-        return ask(*parts, reproducible=reproducible)
+        return once()
 
     def _note(self, draft: Draft) -> None:
         """Add a question to the folder's plan before it is asked: a resumed folder asks it, too."""

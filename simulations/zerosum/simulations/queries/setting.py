@@ -11,9 +11,9 @@ from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.schema import Schema
 from zerosum.client.spec import SecAggSpec
 from zerosum.client.spec.query_privacy import QueryPrivacy
+from zerosum.server.analytics.ask import check_fits
 from zerosum.server.analytics.asks import QueryTerms
 from zerosum.server.analytics.budget import Budget, check_plan
-from zerosum.server.analytics.ask import check_fits
 from zerosum.server.analytics.costs import Costed, cost
 from zerosum.server.analytics.drafts import Draft
 from zerosum.server.analytics.ledger import PlannedSums, QueryHeader

@@ -1,0 +1,198 @@
+"""What a newcomer types: one question of a table, answered in a sentence, and a plan of them."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+ADULT = Path("../shared/data/adult.csv")
+PLAN = Path("examples/queries/adult.toml")
+needs_adult = pytest.mark.skipif(not ADULT.exists(), reason="../shared/data/adult.csv is not there")
+
+RUN = """
+import sys
+sys.argv = ["zerosum", *{arguments!r}]
+{before}
+from zerosum.simulations.commands.entry import main
+try:
+    main()
+finally:
+    print("loaded:", *[name for name in {names!r} if name in sys.modules])
+"""
+
+DYING = """
+import os, signal
+from zerosum.client.files import durable_append as files
+from zerosum.server.analytics import ledger, stored_answers
+made = 0
+
+def dying(write):
+    def wrapped(*arguments, **named):
+        global made
+        made += 1
+        if made == {last}:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return write(*arguments, **named)
+    return wrapped
+
+ledger.append_durably = dying(files.append_durably)
+stored_answers.replace_file = dying(files.replace_file)
+"""
+
+
+def zerosum(*arguments: object, before: str = "", folder: Path | None = None):
+    names = ("torch", "matplotlib", "sklearn")
+    code = RUN.format(arguments=[str(each) for each in arguments], before=before, names=names)
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, cwd=folder
+    )
+
+
+@needs_adult
+def test_first_question_is_answered_with_an_interval_and_a_report(tmp_path):
+    done = zerosum(
+        "query", "count", "--where", "age >= 65", "--epsilon", 0.1, "--schema", PLAN,
+        "--data", ADULT, "--clients", 300, "--out", tmp_path / "q", "--json", tmp_path / "q.json",
+        "--csv", tmp_path / "q.csv",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "count where age >= 65: epsilon = 0.1 of 0.1"
+    said = re.fullmatch(
+        r"Between ([\d,]+) and ([\d,]+) of the 300 clients' records have age at least 65 "
+        r"\(95 %\)\.",
+        lines[1],
+    )
+    assert said
+    low, high = (int(part.replace(",", "")) for part in said.groups())
+    truth = int((pd.read_csv(ADULT)["age"] >= 65).sum())
+    assert low - 100 < truth < high + 100  # ten standard errors
+    answer = json.loads((tmp_path / "q.json").read_text())
+    assert answer["interval"]["low"] == low
+    assert answer["std"] == pytest.approx(15.8, abs=0.1)
+    assert answer["epsilon"]["sum"]["value"] <= 0.1
+    assert answer["budget"]["left"] == pytest.approx(0, abs=1e-9)
+    assert (tmp_path / "q.csv").read_text().startswith("value,std,low,high\n")
+    assert "have age at least 65" in (tmp_path / "q" / "report.html").read_text()
+    assert lines[-1] == "loaded:"  # a client that counts loads no torch
+
+
+@needs_adult
+@pytest.mark.slow
+def test_plan_is_answered_within_the_noise_of_the_truth(tmp_path):
+    done = zerosum("query", PLAN, "--data", ADULT, "--out", tmp_path / "q")
+    assert done.returncode == 0, done.stderr
+    entries = json.loads((tmp_path / "q" / "answers.json").read_text())["answers"]
+    answers = {entry["name"]: entry for entry in entries}
+    data = pd.read_csv(ADULT)
+    jobs = answers["jobs"]
+    axes = [axis["labels"] for axis in jobs["tables"][0]]
+    table = pd.crosstab(data["occupation"], data["sex"])
+    table = table.reindex(index=axes[0], columns=axes[1], fill_value=0)
+    off = np.abs(np.array(jobs["values"]) - table.to_numpy())
+    assert off.max() < 14 * np.max(jobs["std"])
+    rich = data[(data["sex"] == "Female") & (data["income"] == ">50K")]
+    hours = answers["hours"]
+    assert abs(hours["values"] - rich["hr_per_week"].mean()) < 8 * hours["std"]
+    ranks = [(data["fnlwgt"] <= value).mean() for value in answers["weights"]["values"]]
+    np.testing.assert_allclose(ranks, [0.1, 0.5, 0.9], atol=0.02)
+
+
+SMALL = """
+clients = 4
+[budget]
+epsilon = 3.0
+delta = 1e-3
+rule = "plan"
+[schema]
+word = { text = 4, alphabet = "abc" }
+age = { integer = [0, 9] }
+[[queries]]
+kind = "count"
+where = "age >= 5"
+epsilon = 1.0
+[[queries]]
+kind = "words"
+column = "word"
+epsilon = 2.0
+"""
+
+
+@pytest.fixture
+def small(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = zip(rng.choice(["ab", "abba"], 200), rng.integers(0, 10, 200), strict=True)
+    lines = ["word,age", *(f"{word},{age}" for word, age in rows)]
+    (tmp_path / "data.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "plan.toml").write_text('data = "data.csv"\n' + SMALL)
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("last", range(1, 18))
+def test_plan_that_is_killed_anywhere_is_resumed_without_paying_twice(small, last):
+    whole = zerosum("query", "plan.toml", "--out", "whole", folder=small)
+    assert whole.returncode == 0, whole.stderr
+    before = DYING.format(last=last)
+    killed = zerosum("query", "plan.toml", "--out", "q", before=before, folder=small)
+    assert killed.returncode == -signal.SIGKILL
+    done = zerosum("query", "--resume", "q", "--json", "q.json", folder=small)
+    assert done.returncode == 0, done.stderr
+    budgets = []
+    for folder in ("whole", "q"):
+        told = zerosum("budget", folder, "--json", f"{folder}-spent.json", folder=small)
+        assert told.returncode == 0, told.stderr
+        budgets.append(json.loads((small / f"{folder}-spent.json").read_text()))
+        assert (small / folder / "report.html").exists()
+    assert budgets[0] == budgets[1]
+    answers = [(small / folder / "answers.json").read_text() for folder in ("whole", "q")]
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["cuont"], 'there is no query \'cuont\'; did you mean "count"?'),
+        (["count", "--epsilon", "1"], "--schema is missing"),
+        (["count", "--epsilon", "-1", "--schema", "plan.toml"], "epsilon = -1.0"),
+        (["no.toml"], "no.toml does not exist"),
+        (["--resume", "nowhere"], "nowhere holds no queries"),
+    ],
+    ids=["kind", "no schema", "epsilon", "no plan", "no folder"],
+)
+def test_mistake_is_one_line_and_nothing_is_loaded(small, arguments, message):
+    done = zerosum("query", *arguments, folder=small)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not list(small.glob("runs/*"))
+
+
+def test_question_that_does_not_fit_is_told_what_would(small):
+    common = ["--schema", "plan.toml", "--data", "data.csv", "--clients", "4", "--delta", "1e-3"]
+    first = ["query", "count", "--epsilon", "0.94", "--budget", "1", *common, "--out", "q"]
+    assert zerosum(*first, folder=small).returncode == 0
+    again = ["query", "count", "--where", "age >= 5", "--out", "q"]
+    done = zerosum(*again, "--epsilon", "0.1", folder=small)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: this query costs 0.10; 0.06 of 1.00 is left; at epsilon = 0.06 it fits\n"
+    )
+    assert zerosum(*again, "--epsilon", "0.06", folder=small).returncode == 0
+
+
+def test_template_of_a_schema_is_made_of_the_header_alone(small):
+    done = zerosum("schema", "data.csv", "--out", "schema.toml", folder=small)
+    assert done.returncode == 0, done.stderr
+    text = (small / "schema.toml").read_text()
+    assert "word" in text
+    assert "abba" not in text
+    assert zerosum("schema", "data.csv", "--out", "schema.toml", folder=small).returncode == 2
+    assert os.fspath(small) not in text
