@@ -1,5 +1,8 @@
 """Simulated clients that hold tables: the handlers of a deployment, in this process."""
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from zerosum.client.flower.client_app import build_app
 from zerosum.client.protocol.noise_source import Entropy
 from zerosum.client.queries.table import Table
@@ -43,6 +46,9 @@ class TableEnvironment(SimulatedEnvironment):
         return self._dealt.of(client.index)
 
 
+Clients: TypeAlias = Callable[[DealtTable, Entropy, SecAggSpec], TableEnvironment]
+
+
 def table_coordinator(
     dealt: DealtTable,
     entropy: Entropy,
@@ -51,6 +57,7 @@ def table_coordinator(
     run_id: bytes,
     dropout: float,
     seed: int,
+    environment: Clients = TableEnvironment,
 ) -> Coordinator:
     """Return a coordinator of clients that hold tables.
 
@@ -68,19 +75,21 @@ def table_coordinator(
         Part of the clients that vanish before they send their vectors.
     seed : int
         Draws who vanishes.
+    environment : callable
+        Makes the clients: by default they are honest.
 
     Returns
     -------
     Coordinator
         Over a grid in this process, whose clients handle the messages of a deployment.
     """
-    environment = TableEnvironment(dealt, entropy, secagg)
+    made = environment(dealt, entropy, secagg)
     faults = FaultPlan(FaultSpec(contribute=dropout), seed)
     return Coordinator(
-        InProcessGrid(build_app(lambda context: environment), dealt.clients, faults=faults),
-        Nodes(nodes(dealt.clients), environment.roster),
+        InProcessGrid(build_app(lambda context: made), dealt.clients, faults=faults),
+        Nodes(nodes(dealt.clients), made.roster),
         secagg,
         run_id=run_id,
         entropy=entropy,
-        cache=environment.cache,
+        cache=made.cache,
     )

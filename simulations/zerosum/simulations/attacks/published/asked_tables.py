@@ -14,11 +14,13 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from zerosum.client.queries.schema import Schema
 from zerosum.client.queries.table import Table
+from zerosum.client.request import MAX_RECORDS
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.server.analytics.query_plan import PlanFile, plan_of
 from zerosum.server.privacy.accountant import Ledger
 from zerosum.simulations.attacks.harness.interface import CHECKED, Defense, NotApplicable
 from zerosum.simulations.attacks.harness.to_specs import DELTA, check_played
+from zerosum.simulations.queries.clients import Clients, TableEnvironment
 from zerosum.simulations.queries.federation import Federation
 from zerosum.simulations.queries.tables import dealt_of
 
@@ -96,6 +98,8 @@ def federation(
     *,
     clients: int,
     seed: int,
+    max_records: int = MAX_RECORDS,
+    environment: Clients = TableEnvironment,
 ) -> Federation:
     """Return clients that hold the rows of a table, to be asked; all is kept in memory.
 
@@ -111,6 +115,10 @@ def federation(
         That take part.
     seed : int
         Of rows and noise.
+    max_records : int
+        Records of a client that count at most.
+    environment : callable
+        Makes the clients: by default they are honest.
 
     Returns
     -------
@@ -134,6 +142,7 @@ def federation(
             "protocol": "pairwise" if asked.masked else "ideal",
             "server": "malicious" if asked.confirm else "semi-honest",
             "honest_fraction": HONEST_FRACTION,
+            "max_records": max_records,
             "budget": {
                 "epsilon": _NO_LIMIT if asked.limit is None else asked.limit,
                 "delta": DELTA,
@@ -142,7 +151,7 @@ def federation(
         }
     )
     dealt = dealt_of(Table.of(columns, schema), plan, schema)
-    return Federation(PlanFile(plan=plan, domains=schema), dealt, None)
+    return Federation(PlanFile(plan=plan, domains=schema), dealt, None, environment=environment)
 
 
 def checked(protection: Defense) -> QueryDefense:

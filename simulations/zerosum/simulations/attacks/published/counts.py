@@ -144,8 +144,12 @@ def _asked(setting: CountsSetting, protection: Defense, seed: int) -> _Asked:
         first = asked.cost(questions[0])
         paid = asked.ledger.answers_begun(first.key)
         alone = Ledger(asked.terms.budget.adjacency).compose(first.event("release"), count=paid)
+        counts, without = (
+            np.array(each, dtype=np.int64).reshape(-1, setting.groups) for each in found
+        )
         return _Asked(
-            *(np.array(each, dtype=np.int64).reshape(-1, setting.groups) for each in found),
+            counts,
+            without,
             first.noise,
             refused,
             pure=paid * rules.epsilon,

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import expit
 
-from zerosum.client.privacy.integer_laws import log_probabilities
+from zerosum.client.privacy.integer_laws import Geometric
 from zerosum.simulations.attacks.harness.interface import (
     Case,
     Defense,
@@ -140,7 +140,7 @@ class KnowingTheOthers(DifferencingCounts):
         """
         noise = view.counts - view.others
         last = int(np.abs(noise).max(initial=0)) + 1
-        logs = log_probabilities("geometric", (view.scale, view.shares_ratio), last)
+        logs = Geometric(view.scale, view.shares_ratio).log_probabilities(last)
         ratios = logs[np.abs(noise - 1)] - logs[np.abs(noise)]
         likelier: np.ndarray = ratios.sum(axis=0) > 0
         return likelier

@@ -1,39 +1,25 @@
-"""Count people with real clients, of which one lies: what it sends is its code's affair."""
+"""Count people with real clients, one of which lies: what it sends is its own code's affair."""
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from zerosum.client.flower.client_app import build_app
 from zerosum.client.protocol.client_vector import Future, OnCollection, Work
-from zerosum.client.protocol.noise_source import SeededEntropy
-from zerosum.client.queries.schema import Schema
-from zerosum.client.queries.table import Table
+from zerosum.client.protocol.noise_source import Entropy
 from zerosum.client.request import MAX_RECORDS
+from zerosum.client.spec import SecAggSpec
 from zerosum.client.task import ClientInfo
 from zerosum.secagg.randomness import numpy_generator
-from zerosum.server.analytics.ask import ask
 from zerosum.server.analytics.asks import QueryAbandoned
-from zerosum.server.analytics.ledger import QueryLedger
-from zerosum.server.analytics.query_plan import PlanFile
-from zerosum.server.analytics.stored_answers import StoredAnswers
-from zerosum.server.private_sum.coordinator import Coordinator, Nodes
 from zerosum.simulations.attacks.harness.interface import Defense, Scene, View
 from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.harness.to_specs import DELTA
-from zerosum.simulations.attacks.published.asked_tables import composed, plan_for
-from zerosum.simulations.engine.grid import InProcessGrid, nodes
+from zerosum.simulations.attacks.published.asked_tables import checked, federation, released
 from zerosum.simulations.queries.builders import count
 from zerosum.simulations.queries.clients import TableEnvironment
-from zerosum.simulations.queries.setting import header_of, run_id, secagg_of, terms_of
-from zerosum.simulations.queries.tables import DealtTable, dealt_of
-
-LIAR = 0
-"""The client that lies."""
+from zerosum.simulations.queries.tables import DealtTable
 
 
 @dataclass(frozen=True)
@@ -45,63 +31,105 @@ class LiedCountsView(View):
     clients : int
         n, itself included.
     max_records : int
-        That a client may count at most: public.
-    own : tuple of int
-        Its own part of each count.
+        Of each client that count at most: public.
+    groups : int
+        That are counted, one by one.
     counts : ndarray or None
-        int64, shape (counts,): as they were released. None beforehand, and where the server refused
-        the sums.
+        int64, shape (groups,): as they were released. None before, and where the server refused the
+        sums.
     """
 
     clients: int = 0
     max_records: int = 0
-    own: tuple[int, ...] = ()
+    groups: int = 0
     counts: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
-class LiedCounts:
-    """Ask for counts of which one client is asked for its part as all are, and adds to it.
+class LiedCountsSetting:
+    """Count groups one by one, with a client that adds to each count.
+
+    It is asked how much by ``craft(view, rng)``, which returns an integer.
 
     Attributes
     ----------
     clients : int
-        Of which client 0 lies.
-    counts : int
-        Asked one by one, each of a group of its own.
-    people : int
-        In all groups, dealt at random.
+        Client 0 lies.
+    groups : int
+        Each of people of its own.
+    size : int
+        People of a group, dealt to the clients at random.
     max_records : int
-        Records of a client that count at most.
+        Of each client that count at most.
     """
 
     clients: int = 10
-    counts: int = 5
-    people: int = 1_000
+    groups: int = 5
+    size: int = 200
     max_records: int = MAX_RECORDS
 
     @property
     def name(self) -> str:
         """Return the row's name in the table."""
-        return f"a count over {self.clients} clients, of {self.max_records:,} records at most"
+        return f"a count over {self.clients} clients of {self.max_records:,} records at most"
 
     def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
-        """Ask the liar for what it adds, and for the counts; see :class:`~.interface.Setting`.
-
-        The liar's move is ``attack.craft(view, rng)``: an integer, which it adds to each count.
-        """
-        dealt = _dealt(self, protection, seed)
-        truth, own = (np.bincount(one.columns["group"], minlength=self.counts) for one in dealt[1:])
+        """Ask the liar, then for the counts; see :class:`~.interface.Setting`."""
         before = LiedCountsView(
             threat=attack.threat,
             protection=protection,
             clients=self.clients,
             max_records=self.max_records,
-            own=tuple(map(int, own)),
+            groups=self.groups,
         )
         added = int(attack.craft(sealed(before), numpy_generator(seed, "craft")))
         honest, _, _ = _counted(self, protection, seed, 0)
-        found, refused, epsilon = _counted(self, protection, seed, added)
-        view = replace(before, counts=None if refused else np.array(found), stopped=refused)
-        known = {"counts": truth, "without": np.array(honest)}
-        return Scene(view, known, epsilon, DELTA)
+        counts, refused, epsilon = _counted(self, protection, seed, added)
+        view = replace(before, counts=None if refused else counts, stopped=refused)
+        truth = {"sizes": np.full(self.groups, self.size), "without": honest}
+        return Scene(view, truth, epsilon, DELTA)
+
+
+@lru_cache(maxsize=8)
+def _counted(
+    setting: LiedCountsSetting, protection: Defense, seed: int, added: int
+) -> tuple[np.ndarray, str, float]:
+    """Return the counts, or why the server refused them, and their epsilon."""
+    columns = {"group": np.repeat(np.arange(setting.groups), setting.size)}
+    epsilon = checked(protection).epsilon
+    found = []
+    with federation(
+        columns,
+        {"group": {"integer": [0, setting.groups - 1]}},
+        protection,
+        clients=setting.clients,
+        seed=seed,
+        max_records=setting.max_records,
+        environment=partial(_Lying, added),
+    ) as asked:
+        refused = ""
+        try:
+            for group in range(setting.groups):
+                answer = asked.ask(count(where=f"group = {group}", epsilon=epsilon))
+                found.append(int(answer.noisy[0]))
+        except QueryAbandoned as error:
+            refused = str(error)
+        return np.array(found, dtype=np.int64), refused, released(asked).epsilon(DELTA)
+
+
+class _Lying(TableEnvironment):
+    """Clients of which the first adds to each cell of its vector, noise and all.
+
+    It takes its code's last step itself: what it adds is held against no bound of its own code.
+    """
+
+    def __init__(self, added: int, dealt: DealtTable, entropy: Entropy, secagg: SecAggSpec) -> None:
+        super().__init__(dealt, entropy, secagg)
+        self._added = added
+
+    def compute(self, work: Work, client: ClientInfo) -> Future:
+        """Return what a client sends, and more of the liar."""
+        honest = super().compute(work, client)
+        if client.index or not self._added:
+            return honest
+        return OnCollection(lambda: honest.result().astype(np.int64) + self._added)
