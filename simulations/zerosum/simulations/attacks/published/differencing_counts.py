@@ -11,9 +11,10 @@ stored answer says nothing new.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from annotated_types import Ge
 from scipy.special import expit
 
 from zerosum.client.privacy.integer_laws import Geometric
@@ -48,8 +49,8 @@ class DifferencingCounts(ABC):
         How often counts are asked at most.
     """
 
-    targets: int = 20_000
-    times: int = 16
+    targets: Annotated[int, Ge(8)] = 20_000
+    times: Annotated[int, Ge(8)] = 16
 
     name: ClassVar[str] = "differencing of counts"
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("bits right"),)
@@ -58,9 +59,9 @@ class DifferencingCounts(ABC):
         """Yield counts that are asked once, and again: anew, from the store, until the budget."""
         once = CountsSetting(self.targets)
         yield from (Case(once, one) for one in (PLAIN, MASKED, *map(noised, EPSILONS)))
-        often = replace(once, groups=max(2, self.targets // 4), times=self.times)
+        often = replace(once, groups=self.targets // 4, times=self.times)
         again: list[tuple[CountsSetting, Defense]] = [
-            (replace(often, times=max(2, self.times // 4)), noised(1.0)),
+            (replace(often, times=self.times // 4), noised(1.0)),
             (often, noised(1.0)),
             (often, noised(1.0, fresh=False)),
             (often, noised(1.0, limit=BUDGET)),

@@ -1,10 +1,11 @@
 """Spoil a count: one client adds what it likes to its own part of it.
 
 Masks hide the lie with everything else, and noise hides no more than one record. What honest
-clients can have bounds it: no count is above clients times ``max_records``, and a sum beyond that
-is refused, which is an answer less. Within the bound a lie is not prevented: that would take proofs
-of what clients send (Corrigan-Gibbs and Boneh, "Prio: Private, robust, and scalable computation of
-aggregate statistics", 2017), which this library has not.
+clients can have bounds it: no count is above clients times ``max_records``, but for noise. A sum
+beyond that is refused, which is an answer less, or has wrapped around the ring and is within the
+bound again. Within the bound a lie is not prevented: that would take proofs of what clients send
+(Corrigan-Gibbs and Boneh, "Prio: Private, robust, and scalable computation of aggregate
+statistics", 2017), which this library has not.
 """
 
 from abc import ABC, abstractmethod
@@ -81,7 +82,7 @@ class AddingRecords(LyingAboutCounts):
         To each count.
     """
 
-    added: int = 1_000_000
+    added: Annotated[int, Ge(1), Le(2**62)] = 1_000_000
 
     @property
     def adaptive(self) -> str:
