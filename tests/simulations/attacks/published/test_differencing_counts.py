@@ -124,6 +124,24 @@ def test_the_budget_ends_the_answers_and_the_attack_says_where(attack, limit, an
     assert "refused" not in right(attack, setting, noised(1.0))[1].note
 
 
+@pytest.mark.parametrize(
+    ("attack", "limit", "status"),
+    [
+        (Subtracting(), 0.5, "stopped"),
+        (Subtracting(), 1.0, "stopped"),
+        (KnowingTheOthers(), 0.5, "stopped"),
+        (KnowingTheOthers(), 1.0, "value"),
+    ],
+    ids=lambda value: getattr(value, "adaptive", str(value)),
+)
+def test_who_is_refused_at_once_is_left_with_the_baseline(attack, limit, status):
+    outcome = play(0, Cell(attack, Case(FEW, noised(1.0, limit=limit))), 0)
+    assert outcome.status == status
+    assert "this query costs 1.00; 0." in outcome.note
+    alike = hits_of(outcome.units, "bits right") == hits_of(outcome.baseline, "bits right")
+    assert alike.all() == (status == "stopped")
+
+
 def test_a_cell_has_the_noise_and_the_cost_of_a_count_that_is_asked_alone():
     """Groups are disjoint: one histogram plays as many independent trials of a count."""
     domains = {"group": {"integer": [0, 9]}, "bit": {"integer": [0, 1]}}

@@ -6,7 +6,7 @@ the epsilon, of a count that is asked alone.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -29,11 +29,14 @@ class CountsView(View):
 
     Attributes
     ----------
-    counts : ndarray
-        int64, shape (k, groups): people of each group with the bit, noise included; k answers.
-    without : ndarray
-        int64, shape (k', groups): the same without each group's target; k' is k, or k - 1 where
-        the budget ended in between.
+    groups : int
+        Each with a target of its own.
+    counts : ndarray or None
+        int64, shape (k, groups): people of each group with the bit, noise included; k answers. None
+        where the budget refused the first.
+    without : ndarray or None
+        int64, shape (m, groups): the same without each group's target; m is k, or k - 1 where the
+        budget ended in between. None where it refused the first.
     others : ndarray or None
         int64, shape (groups,): people beside the target with the bit. None unless the threat knows
         "other records".
@@ -50,8 +53,9 @@ class CountsView(View):
         of the noise that they carry.
     """
 
-    counts: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
-    without: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    groups: int = 0
+    counts: np.ndarray | None = None
+    without: np.ndarray | None = None
     others: np.ndarray | None = None
     scale: float = 1.0
     shares_ratio: float = 1.0
@@ -98,8 +102,10 @@ class CountsSetting:
         view = CountsView(
             threat=attack.threat,
             protection=protection,
-            counts=asked.counts,
-            without=asked.without,
+            stopped="" if len(asked.without) else asked.refused,
+            groups=self.groups,
+            counts=asked.counts if len(asked.counts) else None,
+            without=asked.without if len(asked.without) else None,
             others=others,
             scale=asked.noise.scale,
             shares_ratio=asked.noise.shares_ratio,

@@ -77,7 +77,7 @@ class DifferencingCounts(ABC):
 
     def baseline(self, view: CountsView, rng: np.random.Generator) -> Guess:
         """Guess that nobody has the bit: half of the targets do."""
-        return Guess({"bits": np.zeros(view.counts.shape[1], dtype=np.bool_)})
+        return Guess({"bits": np.zeros(view.groups, dtype=np.bool_)})
 
     def run(self, view: CountsView, rng: np.random.Generator) -> Guess:
         """Guess the bits, and say how far a guess can go and where the answers ended."""
@@ -86,7 +86,7 @@ class DifferencingCounts(ABC):
             f"often than {expit(view.pure):.3f}; under the noise that was released, {view.most:.3f}"
         )
         if view.refused:
-            asked = len(view.counts) + len(view.without)
+            asked = sum(len(each) for each in (view.counts, view.without) if each is not None)
             notes = f"refused after {asked} of {2 * view.times} answers ({view.refused}); {notes}"
         return Guess({"bits": self.guess(view)}, notes)
 
@@ -120,7 +120,8 @@ class Subtracting(DifferencingCounts):
 
     def guess(self, view: CountsView) -> np.ndarray:
         """Return where the difference is nearer to one than to zero."""
-        bits: np.ndarray = view.counts.mean(axis=0) - view.without.mean(axis=0) > 0.5
+        counts, without = answers_of(view.counts), answers_of(view.without)
+        bits: np.ndarray = counts.mean(axis=0) - without.mean(axis=0) > 0.5
         return bits
 
 
@@ -139,12 +140,35 @@ class KnowingTheOthers(DifferencingCounts):
 
         A stored answer is the same as before: counted again, it changes no sign.
         """
-        noise = view.counts - view.others
+        noise = answers_of(view.counts) - answers_of(view.others)
         last = int(np.abs(noise).max(initial=0)) + 1
         logs = Geometric(view.scale, view.shares_ratio).log_probabilities(last)
         ratios = logs[np.abs(noise - 1)] - logs[np.abs(noise)]
         likelier: np.ndarray = ratios.sum(axis=0) > 0
         return likelier
+
+
+def answers_of(found: np.ndarray | None) -> np.ndarray:
+    """Return what an attack requires of its view, and so is handed.
+
+    Parameters
+    ----------
+    found : ndarray or None
+        A field of the view.
+
+    Returns
+    -------
+    ndarray
+        The same.
+
+    Raises
+    ------
+    ValueError
+        If it is not there.
+    """
+    if found is None:
+        raise ValueError("the view lacks what the attack requires")
+    return found
 
 
 ATTACKS = (Subtracting(), KnowingTheOthers())
