@@ -70,7 +70,18 @@ class Ask:
 
 
 def check_epsilon(epsilon: object) -> None:
-    """Raise QueryError unless an epsilon is a positive finite number."""
+    """Refuse an epsilon that is no positive finite number.
+
+    Parameters
+    ----------
+    epsilon : object
+        As it was written.
+
+    Raises
+    ------
+    QueryError
+        If it is none.
+    """
     number = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
     if not (number and 0 < epsilon < math.inf):  # type: ignore[operator]
         raise QueryError(

@@ -249,6 +249,7 @@ class Federation:
             dealt = deal_file(file.plan, file.domains)
         else:
             dealt = dealt_of(given, file.plan, file.domains)
+            file = file.changed(data=None, fingerprint=dealt.digest)
         terms = terms_of(file, dealt.clients)
         secagg_of(file.plan, terms)
         check_costs(file, terms)
@@ -281,17 +282,22 @@ class Federation:
         given = file.plan.data if data is None else data
         if given is None:
             raise QueryError(f"{folder}: its data were in memory: give them again")
-        if not isinstance(given, str | Path):
-            return cls(file, dealt_of(given, file.plan, file.domains), folder)
-        if fingerprint(Path(given)) != file.plan.fingerprint:
+        if isinstance(given, str | Path):
+            plan = file.plan.model_copy(update={"data": str(Path(given).resolve())})
+            now = fingerprint(Path(given))
+            dealt = deal_file(plan, file.domains)
+        else:
+            dealt = dealt_of(given, file.plan, file.domains)
+            now = dealt.digest
+        if now != file.plan.fingerprint:
             # Noise follows from the seed: a sum that is done again on other records would show
             # what they differ by, without any noise.
+            named = f" = {str(given)!r}" if isinstance(given, str | Path) else ""
             raise QueryError(
-                f"data = {str(given)!r} is not what this folder began with: with the same noise "
-                "two answers would show what differs; restore it, or choose another --out"
+                f"data{named} is not what this folder began with: with the same noise two answers "
+                "would show what differs; restore it, or choose another --out"
             )
-        plan = file.plan.model_copy(update={"data": str(Path(given).resolve())})
-        return cls(file, deal_file(plan, file.domains), folder)
+        return cls(file, dealt, folder)
 
     @property
     def schema(self) -> Schema:
@@ -367,7 +373,12 @@ class Federation:
         return answers
 
     def report(self) -> Path:
-        """Draw ``report.html`` of the folder, and return its path.
+        """Draw ``report.html`` of the folder.
+
+        Returns
+        -------
+        Path
+            The page.
 
         Raises
         ------
@@ -443,7 +454,18 @@ class Federation:
 
 
 def new_folder() -> Path:
-    """Return an unused folder under ``runs/``, named after the time."""
+    """Name an unused folder under ``runs/`` after the time.
+
+    Returns
+    -------
+    Path
+        That does not exist yet.
+
+    Raises
+    ------
+    QueryError
+        If a thousand folders of this second exist.
+    """
     stem = f"queries-{datetime.now():%Y%m%d-%H%M%S}"
     paths = (RUNS / (stem + suffix) for suffix in ("", *(f"-{n}" for n in range(2, 1000))))
     free = next((path for path in paths if not path.exists()), None)
