@@ -201,9 +201,11 @@ def test_a_task_that_exits_is_one_clients_failure(where: str) -> None:
     assert [isinstance(one, SystemExit) for one in outcomes] == [False, False, True, False]
 
 
-def test_a_client_has_the_same_answer_alone_and_among_others() -> None:
+def test_a_client_has_the_same_answer_alone_and_among_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     task = Task(wide)
-    task.data = lambda client: records(client.index)  # type: ignore[attr-defined]
+    monkeypatch.setattr(task, "data", lambda client: records(client.index))
     question = Question(
         kind="train",
         round=1,

@@ -214,7 +214,7 @@ class Form:
         return range(self.size, self.trained), range((self.steps - 1) * self.size)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Behind:
     """The layers behind the first one.
 
