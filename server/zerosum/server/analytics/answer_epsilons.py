@@ -1,9 +1,9 @@
 """What one answer costs against each observer, as typed bounds."""
 
+import math
 from collections.abc import Mapping
 
 from zerosum.client.privacy.counts import counting_mechanism
-from zerosum.client.privacy.geometric import DistributedGeometric
 from zerosum.client.queries.moves import moves
 from zerosum.server.analytics.costs import Costed
 from zerosum.server.privacy.accountant import Ledger
@@ -72,8 +72,9 @@ def _one_share(costed: Costed, delta: float) -> EpsilonBound:
         replaced,
     )
     note = "each contribution carries one client's share of the noise"
-    if isinstance(mechanism, DistributedGeometric):
-        value, accountant = costed.sums * mechanism.share_epsilon(replaced), "pure"
+    pure = mechanism.share_epsilon(replaced)
+    if math.isfinite(pure):
+        value, accountant = costed.sums * pure, "pure"
         note = f"{note}: {mechanism.share_caveat}"
     else:
         ledger = Ledger("replace").compose(mechanism.event(1), count=costed.sums)
