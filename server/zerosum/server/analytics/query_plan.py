@@ -137,7 +137,7 @@ def parse_plan(document: Mapping[str, Any], where: str) -> PlanFile:
         raise QueryError(f"{where}: queries are tables, each under [[queries]]")
     plan = plan_of(settings, f"{where}: ")
     drafts = tuple(
-        Draft.read(each, at=f"{where}, query {number}") for number, each in enumerate(written, 1)
+        Draft.read(each, at=f"{where}, query {number}: ") for number, each in enumerate(written, 1)
     )
     return PlanFile(plan=plan, domains=Schema.of(section), queries=drafts)
 

@@ -239,6 +239,7 @@ class Federation:
             dealt = deal_file(file.plan, file.domains)
         else:
             dealt = dealt_of(given, file.plan, file.domains)
+            file = file.changed(data=None, fingerprint=dealt.digest)
         terms = terms_of(file, dealt.clients)
         secagg_of(file.plan, terms)
         check_costs(file, terms)
@@ -271,17 +272,22 @@ class Federation:
         given = file.plan.data if data is None else data
         if given is None:
             raise QueryError(f"{folder}: its data were in memory: give them again")
-        if not isinstance(given, str | Path):
-            return cls(file, dealt_of(given, file.plan, file.domains), folder)
-        if fingerprint(Path(given)) != file.plan.fingerprint:
+        if isinstance(given, str | Path):
+            plan = file.plan.model_copy(update={"data": str(Path(given).resolve())})
+            now = fingerprint(Path(given))
+            dealt = deal_file(plan, file.domains)
+        else:
+            dealt = dealt_of(given, file.plan, file.domains)
+            now = dealt.digest
+        if now != file.plan.fingerprint:
             # Noise follows from the seed: a sum that is done again on other records would show
             # what they differ by, without any noise.
+            named = f" = {str(given)!r}" if isinstance(given, str | Path) else ""
             raise QueryError(
-                f"data = {str(given)!r} is not what this folder began with: with the same noise "
-                "two answers would show what differs; restore it, or choose another --out"
+                f"data{named} is not what this folder began with: with the same noise two answers "
+                "would show what differs; restore it, or choose another --out"
             )
-        plan = file.plan.model_copy(update={"data": str(Path(given).resolve())})
-        return cls(file, deal_file(plan, file.domains), folder)
+        return cls(file, dealt, folder)
 
     @property
     def schema(self) -> Schema:
@@ -335,7 +341,7 @@ class Federation:
             if self.folder is not None:
                 around.enter_context(logged("zerosum.client", self.folder / CLIENT_LOG))
                 around.enter_context(logged("zerosum.server", self.folder / SERVER_LOG))
-            return self._answered(draft)
+            return replace(self._answered(draft), reporter=self.report)
 
     def run(self, said: Callable[[Answer], None] = lambda answer: None) -> list[Answer]:
         """Answer every query of the plan, in order; those that are stored cost nothing.
