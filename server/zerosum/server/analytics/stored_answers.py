@@ -142,7 +142,13 @@ class StoredAnswers:
             replace_file(path, (dumps(opened.values()) + "\n").encode())
 
     def note_refused(self, name: str, why: str) -> None:
-        """Note a query that the budget refused, for the report: it is no part of the plan."""
+        """Note a query that the budget refused, for the report: it is no part of the plan.
+
+        Parameters
+        ----------
+        name, why : str
+            What is said of it.
+        """
         if self._folder is not None:
             line = json.dumps({"name": name, "why": why})
             append_durably(self._folder / REFUSED, line.encode() + b"\n")

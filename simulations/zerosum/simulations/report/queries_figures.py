@@ -77,7 +77,19 @@ def figures(answer: AnswerRecord, domains: Schema | None) -> list[Figure]:
 
 
 def between(answer: AnswerRecord, place: int) -> str:
-    """Return an interval in words, its ends rounded outward."""
+    """Return an interval in words, its ends rounded outward.
+
+    Parameters
+    ----------
+    answer : AnswerRecord
+        Of any kind.
+    place : int
+        Of the cell.
+
+    Returns
+    -------
+    str
+    """
     low, high, unit = answer.low[place], answer.high[place], answer.std[place]
     if not np.isfinite([low, high]).all():
         return "no interval: too few records"

@@ -22,7 +22,18 @@ class Scale(NamedTuple):
         return f"{100 * self.part(value):.3f}%" if math.isfinite(value) else ""
 
     def width(self, start: float, end: float) -> str:
-        """Return the length from one value to another, as SVG has it; empty as for a place."""
+        """Return the length from one value to another, as SVG has it.
+
+        Parameters
+        ----------
+        start, end : float
+            In order.
+
+        Returns
+        -------
+        str
+            Empty where one of them is not finite.
+        """
         if not (math.isfinite(start) and math.isfinite(end)):
             return ""
         return f"{100 * (self.part(end) - self.part(start)):.3f}%"

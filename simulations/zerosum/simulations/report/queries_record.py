@@ -12,7 +12,8 @@ import numpy as np
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.schema import Schema
 from zerosum.server.analytics.costs import Costed, cost
-from zerosum.server.analytics.ledger import ChargedSum, QueryLedger, read_query_header
+from zerosum.server.analytics.ledger import ChargedSum, QueryLedger
+from zerosum.server.analytics.ledger_lines import read_query_header
 from zerosum.server.analytics.plan_terms import terms_of
 from zerosum.server.analytics.query_files import ANSWERS, QUERIES, QUERY_LEDGER, REFUSED
 from zerosum.server.analytics.query_plan import PlanFile, read_plan

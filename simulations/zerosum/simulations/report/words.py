@@ -382,7 +382,20 @@ def _delta_caution(run: RunRecord) -> list[str]:
 
 
 def weak_figures(bounds: Mapping[ObserverName, EpsilonBound], unit: str = "client") -> list[str]:
-    """Return which epsilons are too large to protect by themselves; nothing where none is."""
+    """Return which epsilons are too large to protect by themselves.
+
+    Parameters
+    ----------
+    bounds : mapping
+        By observer.
+    unit : str
+        What is to be hidden.
+
+    Returns
+    -------
+    list of str
+        A sentence, or none.
+    """
     weak = [
         f"epsilon_{name} ({epsilon_text(bound.value)})"
         for name in OBSERVERS
