@@ -105,7 +105,7 @@ def _section(record: QueryRecord, answer: AnswerRecord) -> dict[str, Any]:
     places = range(cells) if cells <= _ROWS_SHOWN else sorted(order.tolist())
     rows = _labels(answer)
     return {
-        "name": answer.name,
+        "name": answer.title,
         "sentence": answer.sentence,
         "clients": answer.clients,
         "figures": figures(answer, record.domains),
@@ -194,4 +194,4 @@ def _beliefs(record: QueryRecord) -> Iterator[dict[str, Any]]:
 
 
 def _receipt(answer: AnswerRecord) -> tuple[str, str]:
-    return answer.name, json.dumps(answer.document["receipt"], indent=1)
+    return answer.title, json.dumps(answer.document["receipt"], indent=1)

@@ -24,6 +24,7 @@ from zerosum.server.config import ConfigError
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.observers import ObserverName
 from zerosum.simulations.report.queries_totals import pure_epsilon, total_bounds
+from zerosum.simulations.report.words import count
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,13 +81,19 @@ class AnswerRecord:
                 for plain in (document["values"], document["std"], ends["low"], ends["high"])
             ]
             made = cls(str(document["name"]), str(document["sentence"]), document, tables, *numbers)
-            made.kind, made.clients, made.bounds, made.level  # noqa: B018  are they there
+            made.kind, made.clients, made.bounds, made.level, made.title  # noqa: B018  are they there
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"an answer without {error}") from None
         cells = sum(math.prod(len(a.labels) for a in axes) for axes in tables)
         if any(each.size != cells for each in numbers):
             raise ValueError(f"the answer {made.name} does not have its {cells} cells")
         return made
+
+    @property
+    def title(self) -> str:
+        """Its name; numbered where a fresh answer to the same question was paid for."""
+        asked = int(self.document["asked"])
+        return f"{self.name}, answer {asked + 1}" if asked else self.name
 
     @property
     def kind(self) -> str:
@@ -256,10 +263,9 @@ def _given_up(
         if ask in answered:
             continue
         name, last = sums[-1].charge.name, sums[-1]
-        charged = sum(each.opened for each in sums)
-        cost = f"{charged} of its sums were opened and stay charged" if charged else "nothing"
+        charged = count(sum(each.opened for each in sums), "sum")
         said = f"given up: {last.reason}" if last.abandoned else "begun, and not finished"
-        yield Unanswered(name, f"{said}; charged: {cost}")
+        yield Unanswered(name, f"{said}; {charged} charged")
 
 
 def _refused(folder: Path) -> Iterator[Unanswered]:

@@ -198,7 +198,8 @@ _NAMED = 4
 
 
 def _probability(value: float) -> str:
-    """Write a probability with three decimals, a small one with two digits."""
+    """Write a probability with three decimals, or as many as its first digit needs."""
     if value >= 0.9995:
         return "1"
-    return (f"{value:.3f}" if value >= 0.001 else f"{value:.2g}").removeprefix("0")
+    digits = max(3, -math.floor(math.log10(value))) if value > 0 else 3
+    return f"{value:.{min(digits, 12)}f}".removeprefix("0")
