@@ -446,8 +446,8 @@ def test_letters_keep_twelve_pixels_at_any_width() -> None:
 
 
 @pytest.mark.parametrize(
-    "broken", [{"values": [1.0]}, {"tables": None}, {"epsilon": {"sum": {}}}, {"interval": {}}],
-    ids=["cells", "tables", "epsilon", "interval"],
+    "broken", [{"values": [1.0]}, {"tables": None}, {"epsilon": {}}, {"epsilon": {"sum": {}}}, {"interval": {}}],
+    ids=["cells", "tables", "epsilons", "epsilon", "interval"],
 )  # fmt: skip
 def test_damaged_answer_is_one_line(tmp_path: Path, broken: dict[str, Any]) -> None:
     def damaged(folder: Path) -> None:

@@ -22,7 +22,7 @@ from zerosum.server.analytics.released_answer import Axis, Reals
 from zerosum.server.analytics.stored_answers import read_answers
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
-from zerosum.server.privacy.observers import ObserverName
+from zerosum.server.privacy.observers import OBSERVERS, ObserverName
 from zerosum.simulations.report.queries_totals import pure_epsilon, total_bounds
 from zerosum.simulations.report.words import count
 
@@ -87,6 +87,8 @@ class AnswerRecord:
         cells = sum(math.prod(len(a.labels) for a in axes) for axes in tables)
         if any(each.size != cells for each in numbers):
             raise ValueError(f"the answer {made.name} does not have its {cells} cells")
+        if made.bounds.keys() != set(OBSERVERS):
+            raise ValueError(f"the answer {made.name} does not have its epsilons")
         return made
 
     @property

@@ -1,5 +1,6 @@
 """Add up what all sums of a folder of queries cost against each observer."""
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -72,9 +73,13 @@ def total_bounds(
     for name in names:
         own = replace(budget, observer=name, rule="plan" if fixed else budget.rule)
         receipts = ledger.receipts(name)
+        value = spend(own, receipts).epsilon
+        if not math.isfinite(value):
+            found[name] = no_bound(name, budget.delta, "no pure epsilon", unit=budget.unit)
+            continue
         notes = _assumed(told.values(), name) or ("every client adds its share of the noise",)
         found[name] = EpsilonBound(
-            value=spend(own, receipts).epsilon,
+            value=value,
             delta=0.0 if own.rule == "sum" else budget.delta,
             slack=0.0,
             adjacency=budget.adjacency,
