@@ -445,10 +445,16 @@ def test_letters_keep_twelve_pixels_at_any_width() -> None:
     assert not any("<text" in each for each in scaled)  # what is scaled has no letters
 
 
-@pytest.mark.parametrize(
-    "broken", [{"values": [1.0]}, {"tables": None}, {"epsilon": {}}, {"epsilon": {"sum": {}}}, {"interval": {}}],
-    ids=["cells", "tables", "epsilons", "epsilon", "interval"],
-)  # fmt: skip
+BROKEN: dict[str, dict[str, Any]] = {
+    "cells": {"values": [1.0]},
+    "tables": {"tables": None},
+    "epsilons": {"epsilon": {}},
+    "epsilon": {"epsilon": {"sum": {}}},
+    "interval": {"interval": {}},
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
 def test_damaged_answer_is_one_line(tmp_path: Path, broken: dict[str, Any]) -> None:
     def damaged(folder: Path) -> None:
         found = document(folder)

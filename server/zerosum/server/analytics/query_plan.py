@@ -24,11 +24,10 @@ from zerosum.client.queries.schema import (
 )
 from zerosum.client.request import MAX_RECORDS
 from zerosum.client.spec import Fraction, PositiveInt, Spec
+from zerosum.server.analytics.asks import Rule
 from zerosum.server.analytics.drafts import Draft
 
 DEFAULT_DELTA: Final = 1e-6
-
-Rule = Literal["plan", "sum", "renyi"]
 
 
 class BudgetSpec(Spec):
