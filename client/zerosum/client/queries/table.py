@@ -1,7 +1,7 @@
 """Hold a client's table, coded by a schema, and read it from a file."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ class Table:
     """
 
     schema: Schema
-    columns: dict[str, NDArray[Any]]
+    columns: dict[str, NDArray[Any]] = field(repr=False)
     size: int
 
     def __len__(self) -> int:
