@@ -1,7 +1,7 @@
 """Evaluate predicates on a table's columns: one fixed interpreter, nothing that is executed."""
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +17,13 @@ from zerosum.client.queries.predicate_tree import (
     Not,
     Or,
     Predicate,
+    Value,
     columns_of,
     is_small,
 )
 from zerosum.client.queries.schema import (
     CategoryColumn,
+    IntegerColumn,
     NumberColumn,
     TextColumn,
 )
@@ -44,7 +46,6 @@ __all__ = [
 ]
 
 _ORDERS: dict[str, Callable[[Any, Any], Any]] = {
-    "=": operator.eq,
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
@@ -73,28 +74,37 @@ def holds(predicate: Predicate, table: "Table") -> NDArray[np.bool_]:
     QueryError
         If the table has not a column of the predicate.
     """
-    if isinstance(predicate, Compare):
-        if predicate.operator == "!=":
-            return ~_compares(table, predicate.column, "=", predicate.value)
-        return _compares(table, predicate.column, predicate.operator, predicate.value)
     if isinstance(predicate, In):
-        parts = [_compares(table, predicate.column, "=", value) for value in predicate.values]
-        return reduce(np.logical_or, parts)
+        return _is_among(table, predicate.column, predicate.values)
+    if isinstance(predicate, Compare):
+        if predicate.operator == "=":
+            return _is_among(table, predicate.column, (predicate.value,))
+        if predicate.operator == "!=":
+            return ~_is_among(table, predicate.column, (predicate.value,))
+        return _is_ordered(table, predicate.column, _ORDERS[predicate.operator], predicate.value)
     if isinstance(predicate, Not):
         return ~holds(predicate.of, table)
     combine = np.logical_and if isinstance(predicate, And) else np.logical_or
     return reduce(combine, (holds(part, table) for part in predicate.of))
 
 
-def _compares(table: "Table", name: str, order: str, value: int | float | str) -> NDArray[np.bool_]:
-    column = table.schema.column(name)
-    codes = table.columns[name]
+def _is_among(table: "Table", name: str, values: Sequence[Value]) -> NDArray[np.bool_]:
+    column, codes = table.schema.column(name), table.columns[name]
     if isinstance(column, CategoryColumn):
-        return np.asarray(codes == column.labels.index(str(value)))
+        return np.isin(codes, [column.labels.index(str(value)) for value in values])
     if isinstance(column, TextColumn):
-        return np.asarray(codes == str(value))
-    compare = _ORDERS[order]
+        return np.isin(codes, [str(value) for value in values])
     if isinstance(column, NumberColumn):
-        return np.asarray(compare(codes, float(value)))
-    # A bound is at most 2^53: the values, unlike their codes, are exact in float64.
-    return np.asarray(compare(codes + column.low, value) & (codes >= 0))
+        return np.isin(codes, [float(value) for value in values])
+    whole = [int(value) - column.low for value in values if int(value) == value]
+    return np.isin(codes, np.array([c for c in whole if 0 <= c < column.size], dtype=np.int64))
+
+
+def _is_ordered(
+    table: "Table", name: str, order: Callable[[Any, Any], Any], value: Value
+) -> NDArray[np.bool_]:
+    column, codes = table.schema.column(name), table.columns[name]
+    if isinstance(column, IntegerColumn):
+        # A bound is at most 2^53: the values, unlike their codes, are exact in float64.
+        return np.asarray(order(codes + column.low, value) & (codes >= 0))
+    return np.asarray(order(codes, value))
