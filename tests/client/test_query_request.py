@@ -5,6 +5,8 @@ import math
 
 import pytest
 from asked_queries import COUNT, HISTOGRAM, LOCAL, SCHEMA, privacy_of, query_request
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from zerosum.client.queries.moves import moves
@@ -196,3 +198,20 @@ def test_a_local_report_is_of_one_record_and_replaced():
 def test_words_are_charged_at_one_record_a_round():
     request = query_request(WORDS, b"ab\nb\0", adjacency="replace")
     assert moves(request.blocks, unit="record", adjacency="replace", cap=None) == (1, 1)
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_bytes_that_are_read_are_the_bytes_that_are_written(data):
+    """Whatever is cut, put in or changed: it is refused as no request, or has a text of its own."""
+    header = bytearray(query_request(COUNT).header)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(header) - 1))
+        cut = data.draw(st.integers(0, 8))
+        put = data.draw(st.sampled_from([b"", b"0", b"9", b"-", b'"', b"}", b",", b"null", b"e9"]))
+        header[at : at + cut] = put
+    try:
+        request = read(bytes(header))
+    except ValueError:  # and nothing else
+        return
+    assert request.header == bytes(header)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from zerosum.client.flower.client_app import DeployedEnvironment, build_app
+from zerosum.client.flower.node_policy import PolicyError, checked_node_file
 from zerosum.client.protocol.noise_source import SystemEntropy
 from zerosum.client.protocol.survivors import min_survivors
 from zerosum.client.spec import ClientPolicy
@@ -32,6 +33,7 @@ POLICY = block("models = ")
 THEIRS = "ours.task:Task"
 """The task of the page's app, in whose place these nodes train on digits."""
 
+QUERIES = block("[queries]")
 EXPERIMENT = tomllib.loads(block("[privacy]"))
 
 
@@ -90,3 +92,12 @@ def test_five_nodes_of_which_one_colludes_can_spare_one():
     assert min_survivors(EXPERIMENT["privacy"]["honest_fraction"], 5, five.colluders) == 4
     with pytest.raises(NoFeasibleGraph):
         graph_parameters(3, dropout=0.34, corruption=0.34, server="malicious")
+
+
+def test_the_pages_node_answers_queries_from_its_table(tmp_path):
+    node = checked_node_file(tomllib.loads(f"{POLICY}\n{QUERIES}"), "the page", tmp_path)
+    assert node.policy.budget_unit == "record"
+    with pytest.raises(PolicyError, match="No such file"):
+        node.check_table()
+    (tmp_path / "patients.csv").write_text("age_years,sex\n70,Male\n")
+    node.check_table()

@@ -1,7 +1,6 @@
 """What a newcomer types: one question of a table, answered in a sentence, and a plan of them."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -154,45 +153,3 @@ def test_plan_that_is_killed_anywhere_is_resumed_without_paying_twice(small, las
     assert budgets[0] == budgets[1]
     answers = [(small / folder / "answers.json").read_text() for folder in ("whole", "q")]
     assert answers[0] == answers[1]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["cuont"], 'there is no query \'cuont\'; did you mean "count"?'),
-        (["count", "--epsilon", "1"], "--schema is missing"),
-        (["count", "--epsilon", "-1", "--schema", "plan.toml"], "epsilon = -1.0"),
-        (["no.toml"], "no.toml does not exist"),
-        (["--resume", "nowhere"], "nowhere holds no queries"),
-    ],
-    ids=["kind", "no schema", "epsilon", "no plan", "no folder"],
-)
-def test_mistake_is_one_line_and_nothing_is_loaded(small, arguments, message):
-    done = zerosum("query", *arguments, folder=small)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert not list(small.glob("runs/*"))
-
-
-def test_question_that_does_not_fit_is_told_what_would(small):
-    common = ["--schema", "plan.toml", "--data", "data.csv", "--clients", "4", "--delta", "1e-3"]
-    first = ["query", "count", "--epsilon", "0.94", "--budget", "1", *common, "--out", "q"]
-    assert zerosum(*first, folder=small).returncode == 0
-    again = ["query", "count", "--where", "age >= 5", "--out", "q"]
-    done = zerosum(*again, "--epsilon", "0.1", folder=small)
-    assert done.returncode == 2
-    assert done.stderr == (
-        "error: this query costs 0.10; 0.06 of 1.00 is left; at epsilon = 0.06 it fits\n"
-    )
-    assert zerosum(*again, "--epsilon", "0.06", folder=small).returncode == 0
-
-
-def test_template_of_a_schema_is_made_of_the_header_alone(small):
-    done = zerosum("schema", "data.csv", "--out", "schema.toml", folder=small)
-    assert done.returncode == 0, done.stderr
-    text = (small / "schema.toml").read_text()
-    assert "word" in text
-    assert "abba" not in text
-    assert zerosum("schema", "data.csv", "--out", "schema.toml", folder=small).returncode == 2
-    assert os.fspath(small) not in text

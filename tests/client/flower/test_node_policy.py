@@ -11,7 +11,13 @@ from flwr.app.user_config import UserConfig
 from policies import LEAST, LEAST_TOML
 
 from zerosum.client.flower.client_app import DeployedEnvironment, answer
-from zerosum.client.flower.node_policy import EXAMPLES, PolicyError, checked_policy, read_policy
+from zerosum.client.flower.node_policy import (
+    EXAMPLES,
+    PolicyError,
+    checked_policy,
+    read_node_file,
+    read_policy,
+)
 from zerosum.client.flower.simulated_node import OPEN_POLICY
 from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.admission import Declined
@@ -157,3 +163,57 @@ def test_a_graph_for_as_many_openings_as_the_policy_allows_is_accepted_and_one_f
         accepts(one)
     with pytest.raises(UnsafeGraph):
         accepts(many, max_openings_per_day=10**9)
+
+
+QUERIES = """
+[{prefix}queries]
+columns = ["age"]
+max_epsilon_per_query = 0.5
+
+[table]
+path = "t.csv"
+rename = {{age = "years"}}
+"""
+
+
+def node_file(tmp_path, text):
+    (tmp_path / "node.toml").write_text(text)
+    return read_node_file(str(tmp_path / "node.toml"))
+
+
+@pytest.mark.parametrize("head", ["", "[policy]\n"])
+def test_a_policy_stands_alone_or_in_a_section_beside_a_table(tmp_path, head):
+    prefix = "policy." if head else ""
+    node = node_file(tmp_path, head + LEAST_TOML + QUERIES.format(prefix=prefix))
+    assert node.policy.min_cohort == 2
+    assert node.policy.budget_unit == "record"
+    with pytest.raises(PolicyError, match=r"policy.queries.columns: .*t\.csv"):
+        node.check_table()
+    (tmp_path / "t.csv").write_text("years\n7\n")
+    node.check_table()
+    (tmp_path / "t.csv").write_text("year\n7\n")
+    with pytest.raises(PolicyError, match='no column "years"; did you mean "year"'):
+        node.check_table()
+
+
+WRONG_FILES = {
+    "a key beside the policy": ("[policy]\n" + LEAST_TOML, "[other]\nx = 1", "other stands beside"),
+    "a column that is none": (LEAST_TOML, "[queries]\ncolumns = 3", "queries.columns"),
+    "no columns": (LEAST_TOML, "[queries]\nmax_epsilon_per_query = 1.0", "queries.columns"),
+    "a path that is none": (LEAST_TOML, "[table]\npath = 3", "table.path = 3"),
+    "an unknown key of the table": (LEAST_TOML, "[table]\npath = 'a'\nkey = 1", "table.key"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_FILES)
+def test_a_node_file_that_says_what_nobody_reads_is_refused(tmp_path, name):
+    head, more, why = WRONG_FILES[name]
+    with pytest.raises(PolicyError, match=why):
+        node_file(tmp_path, f"{head}\n{more}\n")
+
+
+def test_queries_without_a_table_are_refused_at_the_start(tmp_path):
+    text = LEAST_TOML + QUERIES.format(prefix="").partition("[table]")[0]
+    with pytest.raises(PolicyError, match=r"allows queries and names no table: write \[table\]"):
+        node_file(tmp_path, text).check_table()
+    node_file(tmp_path, LEAST_TOML).check_table()

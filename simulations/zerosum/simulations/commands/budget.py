@@ -194,10 +194,11 @@ def _read_policy(path: Path | None) -> ClientPolicy | None:
 def _tables(spent: "RunSpending | QuerySpending | dict[str, Any]") -> Iterator[Table]:
     if isinstance(spent, dict):
         return _node_tables(spent)
-    document = spent.document()
-    if document.get("kind") == "queries":
-        return _query_tables(document)
-    return _run_tables(spent)  # type: ignore[arg-type]
+    from zerosum.server.analytics.query_spending import QuerySpending
+
+    if isinstance(spent, QuerySpending):
+        return _query_tables(spent.document())
+    return _run_tables(spent)
 
 
 def _query_tables(spent: Mapping[str, Any]) -> Iterator[Table]:

@@ -356,6 +356,8 @@ def _ask_one(kind: str, fields: dict[str, Any], common: dict[str, Any]) -> None:
         {"kind": kind, **fields, **{k: v for k, v in asked.items() if v is not None}}
     )
     begun = out is not None and is_query_folder(out)
+    if kind == "oracle" and not begun:
+        given = {**_ORACLE, **given}  # a report is of a client, and may become any other
     read = _again(out, given) if begun else _new(draft, given)
     draft = _completed(draft, read.domains)
     draft.ask(read.domains)  # a mistyped column is told before anything loads
