@@ -16,3 +16,6 @@ ANSWERS: Final = "answers.json"
 
 CELLS: Final = "answers"
 """Folder of the answers' cells, NAME.csv."""
+
+ENDED: Final = "ended.json"
+"""Of deployed queries: what was answered and spent, written last by a run that ends."""
