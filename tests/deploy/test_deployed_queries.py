@@ -16,7 +16,8 @@ APP = PLAN.parent
 @pytest.mark.slow
 @pytest.mark.network
 @pytest.mark.timeout(1500)
-def test_three_nodes_over_tls_answer_as_a_simulation_does(tmp_path):
+def test_three_nodes_over_tls_answer_as_a_simulation_does(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.1")  # of nodes: a second otherwise
     write_clinics(tmp_path, NODE.format(epsilon="inf"))
     out = tmp_path / "run"
     with federation(tmp_path / "all", NODES) as built:

@@ -291,3 +291,44 @@ def test_a_folder_goes_on_as_it_was_begun_and_where_it_was(counting, tmp_path):
         counting.serve(resume=str(tmp_path / "simulated"))
     with pytest.raises(QueryError, match="holds no queries"):
         counting.serve(resume=str(tmp_path))
+
+
+@pytest.mark.parametrize(("pipeline", "messages"), [("true", 5 + 3 + 3), ("false", 5 + 5 + 5)])
+def test_the_next_questions_keys_ride_along_with_a_sum(counting, pipeline, messages):
+    sent = []
+
+    def counted(app):
+        def answer(message, context):
+            sent.append(message.metadata.message_type)
+            return app(message, context)
+
+        return answer
+
+    answers = counting.serve(around=counted, overrides=f"deployment.pipeline={pipeline}")
+    assert len(answers) == 3
+    assert len(sent) == NODES * (1 + messages), "and a hello each"
+    assert spent(counting) == [3, 3, 3]
+
+
+@pytest.mark.parametrize("stage", ["advertise", "contribute"])
+def test_a_sum_that_was_given_up_is_asked_for_under_a_new_number(counting, stage):
+    """A node begins a session once; the keys that rode along with the first attempt are dropped."""
+    counting.plan.write_text(COUNTS.replace("epsilon = 0.1", "epsilon = 0.1\nattempts = 2", 1))
+    failed = []
+
+    def failing(app):
+        def answer(message, context):
+            kind = message.metadata.message_type.split(".")[1]
+            if kind == stage and not failed:
+                failed.append(message)
+                raise ValueError("out of memory, once")
+            return app(message, context)
+
+        return answer
+
+    assert len(counting.serve(around=failing)) == 3
+    opened = [line[1:] for line in charged(counting.out) if line[0] == "sum"]
+    assert opened == [(3, 0), (4, 0), (5, 0)], "2 was prepared for the next question, and is stale"
+    given_up = [line[1:] for line in charged(counting.out) if line[0] == "abandoned"]
+    assert given_up == ([(1, 0)] if stage == "contribute" else []), "nobody was asked for a vector"
+    assert max(spent(counting)) == 3 + (stage == "contribute")

@@ -27,6 +27,7 @@ from zerosum.server.analytics.query_plan import PlanFile
 from zerosum.server.analytics.query_setting import header_of
 from zerosum.server.analytics.query_spending import QuerySpending, spending_of
 from zerosum.server.analytics.stored_answers import StoredAnswers
+from zerosum.server.private_sum.sum_in_progress import SumPlan
 
 log = logging.getLogger("zerosum.server")
 
@@ -50,6 +51,8 @@ class Analyst:
         Whether a sum done again draws the same noise: in a simulation.
     before : callable
         Called before every attempt at an answer.
+    prepare : callable, optional
+        Of a coordinator whose sums carry the keys and shares of the next one along.
 
     Raises
     ------
@@ -68,9 +71,11 @@ class Analyst:
         *,
         reproducible: bool,
         before: Callable[[], None] = lambda: None,
+        prepare: Callable[[SumPlan], None] | None = None,
     ) -> None:
         self._file, self.terms, self.folder = file, terms, folder
         self._sums, self._reproducible, self._before = sums, reproducible, before
+        self._prepare = prepare
         self._open = ExitStack()
         if folder is not None:
             self._open.enter_context(held_folder(folder))
@@ -107,13 +112,15 @@ class Analyst:
         """Return what a question would cost, and ask nothing."""
         return cost(draft.ask(self.schema), self.terms)
 
-    def ask(self, draft: Draft) -> Answer:
+    def ask(self, draft: Draft, upcoming: Costed | None = None) -> Answer:
         """Answer a question, or return the stored answer to the same one.
 
         Parameters
         ----------
         draft : Draft
             As :func:`~zerosum.analytics.count` and its like make it.
+        upcoming : Costed, optional
+            A question of which nothing was charged, if it is asked next.
 
         Returns
         -------
@@ -131,10 +138,10 @@ class Analyst:
         """
         for _ in range(draft.attempts - 1):
             try:
-                return self._once(draft)
+                return self._once(draft, upcoming)
             except QueryAbandoned as error:
                 log.warning("%s; asked again", error)
-        return self._once(draft)
+        return self._once(draft, upcoming)
 
     def run(self, said: Callable[[Answer], None] = lambda answer: None) -> list[Answer]:
         """Answer every query of the plan, in order; those that are stored cost nothing.
@@ -150,8 +157,8 @@ class Analyst:
             One for each query.
         """
         answers = []
-        for draft in self._due():
-            answers.append(self.ask(draft))
+        for place, draft in enumerate(self._due()):
+            answers.append(self.ask(draft, self._upcoming(place)))
             said(answers[-1])
         return answers
 
@@ -170,7 +177,7 @@ class Analyst:
     ) -> None:
         self.close()
 
-    def _once(self, draft: Draft) -> Answer:
+    def _once(self, draft: Draft, upcoming: Costed | None) -> Answer:
         """Make one attempt at an answer."""
         self._before()
         return ask(
@@ -182,7 +189,27 @@ class Analyst:
             reproducible=self._reproducible,
             # What is refused is not noted: a resumed folder would be refused for ever.
             admitted=partial(self._note, draft),
+            prepare=self._prepare,
+            upcoming=upcoming,
         )
+
+    def _upcoming(self, place: int) -> Costed | None:
+        """Return the question that is asked after one of the plan, if nothing of it was charged.
+
+        None where nothing is prepared, or that question was begun or is asked anew: it is another
+        attempt, or another answer, and its keys are asked for when it comes.
+        """
+        if self._prepare is None:
+            return None
+        asked = self.cost(self.queries[place]).key
+        for draft in self.queries[place + 1 :]:
+            costed = self.cost(draft)
+            if draft.fresh or self.ledger.answers_begun(costed.key):
+                if draft.fresh or not self.answers.complete(costed.key):
+                    return None
+            elif costed.key != asked:
+                return costed
+        return None
 
     def _note(self, draft: Draft) -> None:
         """Add a question to the folder's plan before it is asked: a resumed folder asks it, too."""

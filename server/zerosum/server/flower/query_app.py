@@ -7,8 +7,9 @@ it is empty), ``resume`` (a folder of queries to go on with; so is an ``out`` th
 is resumed has its own plan, of which overrides may change ``[deployment]`` alone.
 
 All but the grid is what ``zerosum query PLAN`` does in a simulation: the same terms, costs, ledger,
-stored answers and folder. Keys and shares of a sum do not ride along with the sum before it, as in
-training: what is asked next, and how many cells it has, may follow from the answer.
+stored answers and folder. Keys and shares of a query's first sum ride along with the last sum of
+the query before it, as in training; those of further rounds of ``words`` cannot, for how many cells
+these have follows from the round before.
 """
 
 import logging
@@ -118,10 +119,17 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> list[
         run_id=session_run_id(context),
         entropy=entropy,
         timeouts=spec,
+        pipeline=spec.pipeline,
     )
     # A session that was begun is begun once: done again, a sum is another, with other noise.
     analyst = Analyst(
-        file, terms, coordinator, path, reproducible=False, before=attendance.welcome_back
+        file,
+        terms,
+        coordinator,
+        path,
+        reproducible=False,
+        before=attendance.welcome_back,
+        prepare=coordinator.prepare if coordinator.pipelined else None,
     )
     with analyst, _going_on_is_told(analyst, path):
         write_plan(path, file)

@@ -13,6 +13,7 @@ from zerosum.client.queries.table import Table
 from zerosum.client.request import MAX_RECORDS
 from zerosum.server.analytics.analyst import Analyst
 from zerosum.server.analytics.answers import Answer
+from zerosum.server.analytics.costs import Costed
 from zerosum.server.analytics.drafts import Draft
 from zerosum.server.analytics.query_folder import create_folder, fingerprint, read_folder
 from zerosum.server.analytics.query_plan import DEFAULT_DELTA, PlanFile, Rule, plan_of
@@ -250,13 +251,15 @@ class Federation(Analyst):
         plan = file.plan.model_copy(update={"data": str(Path(given).resolve())})
         return cls(file, deal_file(plan, file.domains), folder)
 
-    def ask(self, draft: Draft) -> Answer:
+    def ask(self, draft: Draft, upcoming: Costed | None = None) -> Answer:
         """Answer a question, or return the stored answer to the same one.
 
         Parameters
         ----------
         draft : Draft
             As :func:`~zerosum.analytics.count` and its like make it.
+        upcoming : Costed, optional
+            Of no use here: in one process nothing is gained by preparing the next sum.
 
         Returns
         -------
@@ -277,7 +280,7 @@ class Federation(Analyst):
             if self.folder is not None:
                 around.enter_context(logged("zerosum.client", self.folder / CLIENT_LOG))
                 around.enter_context(logged("zerosum.server", self.folder / SERVER_LOG))
-            return super().ask(draft)
+            return super().ask(draft, upcoming)
 
     def report(self) -> Path:
         """Draw ``report.html`` of the folder, and return its path.
