@@ -8,6 +8,7 @@ import signal
 import pytest
 from clinics import NODE, NODES, PLAN, assert_same_answers, simulated, write_clinics
 from flwr.app import Context, RecordDict
+from flwr.app.user_config import UserConfig
 
 from zerosum.client.flower.client_app import DeployedEnvironment, build_app
 from zerosum.client.protocol.file_store import FileStore
@@ -63,11 +64,11 @@ class Clinics:
         grid = InProcessGrid(app, NODES, node_config=self.config, run_id=self.runs)
         keys = self._keys(0)
         given = f"deployment.roster={keys['roster']} deployment.authority={keys['authority']}"
-        config = {
+        config: UserConfig = {
             "plan": str(self.plan),
             "overrides": f"{given} deployment.start_timeout=1 {overrides}",
         }
-        config |= run_config or {"out": str(self.out)}
+        config.update(run_config or {"out": str(self.out)})
         context = Context(
             run_id=self.runs, node_id=1, node_config={}, state=RecordDict(), run_config=config
         )
@@ -148,7 +149,7 @@ def killed_after(number):
         if count[0] == number:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    FileStore.count_contribution = last
+    FileStore.count_contribution = last  # type: ignore[method-assign]
 
 
 def test_no_client_spends_more_than_its_budget_through_kills_resumes_and_analysts(counting, caplog):
@@ -314,13 +315,13 @@ def test_the_next_questions_keys_ride_along_with_a_sum(counting, pipeline, messa
 def test_a_sum_that_was_given_up_is_asked_for_under_a_new_number(counting, stage):
     """A node begins a session once; the keys that rode along with the first attempt are dropped."""
     counting.plan.write_text(COUNTS.replace("epsilon = 0.1", "epsilon = 0.1\nattempts = 2", 1))
-    failed = []
+    failed: list[str] = []
 
     def failing(app):
         def answer(message, context):
             kind = message.metadata.message_type.split(".")[1]
             if kind == stage and not failed:
-                failed.append(message)
+                failed.append(kind)
                 raise ValueError("out of memory, once")
             return app(message, context)
 

@@ -58,6 +58,7 @@ def test_own_rows_are_dealt_and_their_domains_are_left_to_declare(tmp_path, endi
     for index in range(3):
         own = read_node_file(str(nodes / str(index) / "zerosum-node.toml"))
         own.check_table()
+        assert own.policy.queries is not None
         assert own.policy.queries.columns == ROWS[0]
         table = nodes / str(index) / data.name
         frame = pd.read_csv(table, dtype=str) if ending == "csv" else pd.read_parquet(table)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from clinics import simulated
 from flwr.app import Context, RecordDict
+from flwr.app.user_config import UserConfig
 from rich.console import Console
 
 from zerosum.client.flower.client_app import DeployedEnvironment, build_app
@@ -50,7 +51,11 @@ def asked(kept, app, nodes, folder):
 
     given = keys(0)
     settings = f"deployment.roster={given['roster']} deployment.authority={given['authority']}"
-    run_config = {"plan": str(app / "plan.toml"), "out": str(kept.path), "overrides": settings}
+    run_config: UserConfig = {
+        "plan": str(app / "plan.toml"),
+        "out": str(kept.path),
+        "overrides": settings,
+    }
     context = Context(
         run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=run_config
     )

@@ -21,6 +21,11 @@ def new_queries(name: Path, data: Path | None, others: Mapping[str, object]) -> 
         A table whose rows are dealt to three nodes; else a sample.
     others : mapping of str to object
         Options of a training app that were given, which queries have no use for.
+
+    Raises
+    ------
+    typer.Exit
+        With 2, after one line, if nothing is made.
     """
     with user_errors(ConfigError):
         for option, value in others.items():

@@ -163,7 +163,18 @@ def make_app(
 
 
 def check_free(folder: Path) -> None:
-    """Raise ConfigError unless a folder can be made here."""
+    """Check that a folder can be made.
+
+    Parameters
+    ----------
+    folder : Path
+        Absent until now.
+
+    Raises
+    ------
+    ConfigError
+        If it is there, or nothing that it could be in.
+    """
     if os.path.lexists(folder):
         raise ConfigError(f"NAME {folder}: it exists already; choose another, or remove it")
     if not folder.parent.is_dir():
