@@ -17,6 +17,7 @@ PARTS = [
     "zerosum.simulations",
     "zerosum.simulations.attacks",
     "zerosum.simulations.data",
+    "zerosum.analytics",
 ]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.py")]
 

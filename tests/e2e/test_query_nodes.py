@@ -297,6 +297,29 @@ def test_a_refusal_never_depends_on_values(tmp_path, caplog, changes, why):
     assert why in said[0][0]
 
 
+def test_no_row_is_read_before_a_query_is_admitted_and_priced(tmp_path):
+    read = []
+
+    class Watched(DeployedEnvironment):
+        def table(self, question, client):
+            read.append(question.query)
+            return super().table(question, client)
+
+    federation = Federation(tmp_path / "nodes", most=0.2)
+    for number, refused in enumerate(
+        (
+            query_request(Count(), population=NODES, scale=4.0),
+            query_request(Count(), population=NODES, unit="client", cap=1),
+            query_request(Count(), population=NODES, law="skellam", scale=50.0),
+        )
+    ):
+        with pytest.raises(RoundAbandoned):
+            federation.ask(refused, number, environment=Watched)
+    assert read == []
+    federation.ask(query_request(Count(), population=NODES), 9, environment=Watched)
+    assert len(read) == NODES
+
+
 def test_a_table_that_breaks_later_still_sends_its_share(tmp_path, caplog):
     federation = Federation(tmp_path / "nodes", epsilon=1.0)
     request = query_request(Count(), population=NODES, scale=1 / 128)

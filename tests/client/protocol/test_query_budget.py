@@ -13,6 +13,7 @@ from narrowed import present
 from policies import LEAST
 from pydantic import ValidationError
 
+from zerosum.client.privacy import renyi_curves
 from zerosum.client.privacy.spending import Price, Spending, UnitPrice
 from zerosum.client.protocol import admission, own_budget
 from zerosum.client.protocol.admission import Declined
@@ -312,15 +313,30 @@ def test_a_record_of_before_there_were_queries_is_read():
     spending = Spending.from_json(2, EARLIER)
     assert (spending.rule, spending.order) == ("renyi", 22)
     assert spending.bounded
-    assert (spending.record.charged, spending.client.pure_charged) == (0, 0)
+    assert (spending.record.charged, spending.client.pure_charged) == (2, 0)
     assert Spending.from_json(2, spending.to_json()) == spending
     closed = EARLIER | {"order": None, "max_epsilon": None, "delta": None}
     assert Spending.from_json(2, closed).rule is None
-    # What was sent then has no cost to a record: nothing more is admitted where that is asked.
+    assert Spending.from_json(3, EARLIER | {"charged": 0, "divergences": []}).record.charged == 0
+
+
+def test_vectors_of_before_there_were_queries_cost_a_record_at_least_their_replacement():
+    row = renyi_curves.gaussian(3.0)
+    spending = Spending.from_json(2, EARLIER | {"divergences": list(map(float, row))})
+    bound, exact = np.array(spending.record.divergences), 4 * row
+    known = np.array(ORDERS) <= 256
+    assert (bound[known] >= exact[known]).all()
+    assert bound[known][20:] == pytest.approx(exact[known][20:], rel=0.05)
+    assert np.isinf(bound[~known]).all()
     store = MemoryStore()
     store._spending = spending
+    query = price_of(query_request())
+    admission.check_within_budget(store, policy_of(max_epsilon=9.0), query)
+    with pytest.raises(Declined, match="above the policy's max_epsilon = 2"):
+        admission.check_within_budget(store, policy_of(max_epsilon=2.0), query)
+    store._spending = Spending.from_json(3, EARLIER)  # one of three had no bound
     with pytest.raises(Declined, match="nothing bounds the epsilon of what this node sent before"):
-        admission.check_within_budget(store, policy_of(max_epsilon=99.0), price_of(query_request()))
+        admission.check_within_budget(store, policy_of(max_epsilon=99.0), query)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
+from zerosum.client.queries.encode import encode
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.moves import Block, dimension
 from zerosum.client.queries.predicate import parse
@@ -20,6 +21,8 @@ from zerosum.client.queries.query import (
     Words,
 )
 from zerosum.client.queries.schema import Schema
+from zerosum.client.queries.table import Table
+from zerosum.secagg.randomness import insecure_keystream
 
 SCHEMA = Schema.of(
     {
@@ -169,3 +172,28 @@ def test_a_payload_belongs_to_words_alone():
     with pytest.raises(QueryError, match="belongs to words"):
         Count().check(SCHEMA, payload=b"ab")
     Words(column="word").check(SCHEMA, payload=b"ab")
+
+
+@pytest.mark.parametrize("name", [*SCHEMA.columns, "gone"])
+@pytest.mark.parametrize("query", [q for q, _ in GOOD], ids=[q.kind for q, _ in GOOD])
+def test_what_passes_the_check_is_encoded_and_the_rest_is_refused(query, name):
+    """Each column in the place of each: nothing but a refusal or a vector of the said length."""
+    for replaced in {*query.reads, "sex"}:
+        data = query.canonical().replace(b'"%s"' % replaced.encode(), b'"%s"' % name.encode())
+        other = QUERY.validate_json(data)
+        try:
+            other.check(SCHEMA)
+        except QueryError:
+            continue
+        vector = encode(
+            other,
+            SCHEMA,
+            Table.empty(SCHEMA),
+            unit="client",
+            cap=1,
+            max_records=1,
+            secret=bytes(32),
+            coins=insecure_keystream(1, "coins"),
+            epsilon=1.0,
+        )
+        assert len(vector) == dimension(other.blocks(SCHEMA))

@@ -17,7 +17,8 @@ from zerosum.server.analytics.asks import QueryAbandoned, QueryTerms
 from zerosum.server.analytics.budget import Budget, BudgetError, BudgetExceeded, spend
 from zerosum.server.analytics.costs import cost
 from zerosum.server.analytics.drafts import Draft
-from zerosum.server.analytics.ledger import PlannedSums, QueryHeader, QueryLedger
+from zerosum.server.analytics.ledger import QueryLedger
+from zerosum.server.analytics.ledger_lines import PlannedSums, QueryHeader
 from zerosum.server.analytics.stored_answers import StoredAnswers, read_answers
 
 SCHEMA = Schema.of(

@@ -1,6 +1,7 @@
 """Intervals about linear functions of cells: against convolution, at the extremes too."""
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -86,16 +87,28 @@ def test_levels_outside_are_refused(level: float) -> None:
         deviation_half_widths(noise, [1.0], level)
 
 
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("scale", [0.15, 1.0, 30.0])
-def test_deviations_of_sums_of_cells_get_the_width_of_their_sum(scale: float) -> None:
+def test_deviations_of_sums_of_cells_get_their_width_or_the_normal(
+    scale: float, level: float
+) -> None:
     noise = ReleasedNoise("geometric", scale, 1.25)
     cells = np.array([0.0, 1, 2, 4, 500])
-    seen = deviation_half_widths(noise, noise.std * np.sqrt(cells), 0.95)
-    exact = [noise.summed(m).half_width(0.95) if m else 0 for m in cells]
-    assert seen[0] == 0
+    deviations = noise.std * np.sqrt(cells)
+    seen = deviation_half_widths(noise, deviations, level)
+    exact = np.array([noise.summed(m).half_width(level) if m else 0 for m in cells])
+    normal = deviations * NormalDist().inv_cdf((1 + level) / 2)
+    assert np.all(seen[:4] >= np.maximum(exact, normal)[:4] - 1e-12)
     # The number of cells is rounded up by a twelfth at most.
-    assert np.all(seen[1:4] >= np.array(exact[1:4]))
-    np.testing.assert_allclose(seen, exact, rtol=0.06, atol=1.01)
+    np.testing.assert_allclose(seen, np.maximum(exact, normal), rtol=0.06, atol=1.01)
+
+
+def test_a_part_of_a_cell_has_a_part_of_its_width() -> None:
+    """Not the width of a rarer noise: a tenth of one cell is not one cell in a hundred."""
+    noise = ReleasedNoise("geometric", 30.0, 1.25)
+    (seen,) = deviation_half_widths(noise, [0.1 * noise.std], 0.95)
+    assert seen == pytest.approx(0.1 * noise.half_width(0.95), rel=0.03)
+    assert noise.summed(0.01).half_width(0.95) < 0.3 * seen  # the control
 
 
 def test_deviations_of_many_cells_are_normal() -> None:

@@ -6,7 +6,8 @@ import dp_accounting
 import pytest
 
 from zerosum.client.privacy.events import IntegerNoiseDpEvent
-from zerosum.server.analytics.ledger import Part, QueryHeader, QueryLedger, read_query_header
+from zerosum.server.analytics.ledger import Part, QueryLedger
+from zerosum.server.analytics.ledger_lines import QueryHeader, read_query_header
 from zerosum.server.analytics.query_spending import read_spending_of
 from zerosum.server.analytics.receipts import read_receipt, receipt_values
 from zerosum.server.privacy.ledger_file import LedgerMismatchError

@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from zerosum.client.privacy.integer_laws import Geometric, IntegerLaw, Skellam, two_sided
 from zerosum.server.analytics.noise_law import ReleasedNoise
 
 LAWS = [
@@ -41,7 +42,7 @@ def test_moments_are_those_of_the_characteristic_function(noise: ReleasedNoise) 
     assert noise.variance == pytest.approx(variance, rel=1e-6)
     fourth = float(np.sum(values.astype(np.float64) ** 4 * mass))
     assert noise.excess_kurtosis == pytest.approx(fourth / variance**2 - 3, rel=2e-3, abs=1e-5)
-    assert noise.std == math.sqrt(noise.variance)
+    assert noise.std**2 == noise.variance
 
 
 @pytest.mark.parametrize("noise", LAWS, ids=str)
@@ -95,6 +96,23 @@ def test_wide_laws_are_scaled_copies(scale: float) -> None:
     assert laplace.half_width(0.95) >= math.floor(scale * math.log(20))
 
 
+@pytest.mark.parametrize("law", ["geometric", "skellam"])
+def test_coarse_tables_are_never_too_narrow(law: IntegerLaw) -> None:
+    """Just above the deviation at which units grow, against the law in single integers."""
+    noise = ReleasedNoise(law, 1800.0, 1.5)
+    unit, _, _ = noise.table()
+    assert unit > 1
+    exact = Geometric(1800.0, 1.5) if law == "geometric" else Skellam(1800.0**2 * 1.5)
+    values, mass = two_sided(exact)
+    above = np.cumsum(mass[::-1])[::-1]
+    for level in (0.9, 0.975, 0.9999):
+        least = int(values[np.searchsorted(-above[1:], -(1 - level))])
+        assert least <= noise.quantile(level) <= least + unit
+    for threshold in (100, 5_003, 20_000):
+        tail = float(above[values == threshold][0])
+        assert tail * (1 - 1e-5) <= noise.upper_tail(threshold) <= tail * 1.02
+
+
 def test_sum_of_cells_is_one_law_of_more_shares() -> None:
     noise = ReleasedNoise("geometric", 3.0, 1.25)
     _, mass = by_fourier(noise)
@@ -116,7 +134,7 @@ def test_levels_outside_are_refused(level: float) -> None:
 @pytest.mark.parametrize(
     ("law", "scale", "ratio", "words"),
     [
-        ("gaussian", 1.0, 1.0, '"geometric" or "skellam"'),
+        ("gaussian", 1.0, 1.0, "geometric or skellam, not 'gaussian'"),
         ("geometric", 0.0, 1.0, "scale"),
         ("geometric", math.nan, 1.0, "scale"),
         ("skellam", 1.0, 0.0, "shares_ratio"),

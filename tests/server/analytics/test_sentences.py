@@ -76,8 +76,8 @@ SAID: list[tuple[Query, str]] = [
     (Count(), "The 300 clients hold 3,000 records (95 %)."),
     (
         Histogram(columns=("sex",)),
-        "sex over the 300 clients' records: Male (1,600), Female (1,400), (other) (0), each within "
-        "0 (95 % each).",
+        "By sex, the 300 clients' records are Male (1,600), Female (1,400), (other) (0), each "
+        "within 0 (95 % each).",
     ),
     (
         Moments(kind="mean", column="pay", weight=64),

@@ -80,7 +80,8 @@ def protection_of(request, cohort=CLIENTS):
 @pytest.mark.parametrize("name", QUERIES)
 def test_masks_change_no_bit_of_an_answer(name):
     query, privacy = QUERIES[name]
-    request = query_request(query, **privacy)
+    payload = b"ab\nb\0" if name == "words" else b""
+    request = query_request(query, payload, **privacy)
     opened = {
         protocol: coordinator(TableClients(), protocol).private_sum(request, [EVERYBODY], round=1)
         for protocol in ("pairwise", "ideal")

@@ -86,6 +86,10 @@ def loaded(arguments: list[str], heavy: tuple[str, ...] = HEAVY, more: str = "")
         ["run", "--dry-run", "--set", "rouns=3"],
         ["plan", "--set", "privacy.clips=1"],
         ["audit", "--set", "rouns=3"],
+        ["query", "cuont"],
+        ["query", "no-such-plan.toml"],
+        ["query", "count", "--epsilon", "1"],
+        ["schema", "no-such-file"],
     ],
     ids=" ".join,
 )

@@ -88,6 +88,17 @@ def test_masked_sums_give_the_answers_of_trusted_ones_bit_for_bit(tmp_path, serv
         assert not np.array_equal(f.ask(ALL[1]).noisy, answers["ideal"][1].noisy)
 
 
+def test_trusted_sum_of_many_clients_is_that_of_their_messages(tmp_path, monkeypatch):
+    answers = []
+    for most in (1000, 1):
+        monkeypatch.setattr("zerosum.simulations.queries.clients.MOST_MESSAGES", most)
+        with federation(tmp_path / str(most), clients=20, dropout=0.1) as f:
+            answers.append([f.ask(draft) for draft in (ALL[1], ALL[6])])
+    for sent, added in zip(*answers, strict=True):
+        np.testing.assert_array_equal(sent.noisy, added.noisy)
+        assert sent.clients == added.clients < 20
+
+
 def test_oracle_has_a_budget_of_clients(tmp_path):
     terms = {"unit": "client", "adjacency": "replace", "cap": 1, "clients": 100}
     with federation(tmp_path / "q", **terms) as f:
@@ -173,6 +184,11 @@ def test_other_data_are_refused(tmp_path):
     moved.write_text(moved.read_text() + "1,1.0,F,c,north\n")
     with pytest.raises(QueryError, match="not what this folder began with"):
         Federation.resume(tmp_path / "q", moved)
+    with federation(tmp_path / "memory") as f:
+        f.ask(count(epsilon=0.5))
+    other = DATA | {"age": [9 - age for age in DATA["age"]]}
+    with pytest.raises(QueryError, match="not what this folder began with"):
+        Federation.resume(tmp_path / "memory", other)
 
 
 def test_folder_is_one_process_alone(tmp_path):
@@ -282,7 +298,7 @@ def test_second_attempt_is_another_sum_with_other_dropouts(tmp_path, monkeypatch
 def test_report_and_files_are_those_of_the_folder(tmp_path):
     with federation(tmp_path / "q") as f:
         answer = f.ask(replace(ALL[1], name="pairs"))
-        page = f.report().read_text()
+        page = answer.report().read_text()
     assert answer.sentence() in page.replace("&#39;", "'")
     document = json.loads((tmp_path / "q" / "answers.json").read_text())
     assert document["answers"][0]["name"] == "pairs"

@@ -283,8 +283,7 @@ class Spending:
             raise ValueError("no record of contributions")
         fields = cls().to_json()
         if value.keys() == fields.keys() - _ADDED:
-            # Before there were queries: no pure epsilons, no costs of records, and one rule.
-            value = value | {"rule": None if value["order"] is None else "renyi"}
+            value = value | _of_records(value)
         elif value and value.keys() != fields.keys():
             raise ValueError("another record's keys")
         read = fields | value
@@ -330,6 +329,42 @@ class Spending:
 _UNIT_KEYS: Final = UnitSpending().to_json().keys()
 _ADDED: Final = {"pure_charged", "pure", "record", "rule"}
 """Keys of :meth:`Spending.to_json` that records from before there were queries lack."""
+
+
+def _of_records(earlier: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a record of before there were queries lacks: one rule, and costs to a record."""
+    rule = None if earlier["order"] is None else "renyi"
+    rows = earlier["divergences"]
+    if not (_are_costs(rows) and len(rows) == len(ORDERS)):
+        return {"rule": rule}
+    record = UnitSpending(charged=earlier["charged"], divergences=_replaced(rows))
+    return {"rule": rule, "record": record.to_json()}
+
+
+def _replaced(row: Sequence[float]) -> tuple[float, ...]:
+    """Bound the divergences under replacement by those from zero.
+
+    Two vectors are each at these divergences from zero, and so from one another at most
+    (alpha - 1/2) / (alpha - 1) R(2 alpha) + R(2 alpha - 1): Mironov, "Renyi differential privacy"
+    (2017), Proposition 11, with p = q = 2. Above half of the largest order nothing is known.
+
+    Parameters
+    ----------
+    row : sequence of float
+        At all orders.
+
+    Returns
+    -------
+    tuple of float
+        At all orders; inf where there is no bound.
+    """
+    at = dict(zip(ORDERS, row, strict=True))
+    return tuple(
+        (order - 0.5) / (order - 1) * at[2 * order] + at[2 * order - 1]
+        if 2 * order in at
+        else math.inf
+        for order in ORDERS
+    )
 
 
 def run_name(run_id: bytes) -> str:

@@ -7,7 +7,6 @@ in the client's own log.
 
 import math
 from collections.abc import Sequence
-from typing import Final
 
 from zerosum.client import renyi_filter
 from zerosum.client.privacy.spending import BudgetUnit, Price, UnitPrice
@@ -15,6 +14,7 @@ from zerosum.client.protocol.decision_store import DecisionStore
 from zerosum.client.protocol.node_keys import Credentials
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.protocol.query_admission import (
+    ROUNDING,
     check_query,
     check_query_price,
     most_per_query,
@@ -265,10 +265,6 @@ def check_epsilon(
             f"and the budget's order {order}, above the policy's max_epsilon = {max_epsilon:g}"
         )
 
-
-ROUNDING: Final = 1e-9
-"""Relative excess of a sum of epsilons over its limit that is float rounding: ten times 0.1 is 1.
-"""
 
 UNBOUNDED_BEFORE = (
     "it was without noise, or an earlier version counted it against the server alone: set "

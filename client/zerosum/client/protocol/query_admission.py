@@ -4,14 +4,19 @@ What is refused depends on the request, the policy and the budget: never on a va
 """
 
 import math
+from typing import Final
 
 import numpy as np
 
-from zerosum.client.privacy.spending import Price
+from zerosum.client.privacy.spending import Price, UnitPrice
 from zerosum.client.protocol.refusal import Declined
 from zerosum.client.request import QueryRequest
 from zerosum.client.spec import ClientPolicy
 from zerosum.client.spec.query_policy import QueryPolicy
+
+ROUNDING: Final = 1e-9
+"""Relative excess of a sum of epsilons over its limit that is float rounding: ten times 0.1 is 1.
+"""
 
 
 def check_query(request: QueryRequest, policy: ClientPolicy) -> None:
@@ -80,21 +85,40 @@ def check_query_price(request: QueryRequest, policy: ClientPolicy, price: Price)
     Declined
         If nothing bounds the epsilon of the unit that the query names, or it is too much.
     """
-    from zerosum.client.protocol import own_budget
-
     unit, most = request.question.privacy.unit, most_per_query(policy)
     if math.isinf(most):
         return
-    asked = price.of_unit(unit)
-    bounds = [] if asked.pure is None else [asked.pure]
-    if asked.row is not None:
-        bounds.append(own_budget.epsilon(np.array(asked.row), policy.budget_delta))
-    if not bounds or not min(bounds) <= most * (1 + 1e-9):
-        found = f"epsilon {min(bounds):.4g}" if bounds else "no epsilon that is known"
+    epsilon = least_epsilon(price.of_unit(unit), policy.budget_delta, most)
+    if not epsilon <= most * (1 + ROUNDING):
         raise Declined(
-            f"this query has {found} for one {unit}, and policy.queries.max_epsilon_per_query is "
-            f"{most:g}"
+            f"this query has epsilon {epsilon:.4g} for one {unit}, and "
+            f"policy.queries.max_epsilon_per_query is {most:g}"
         )
+
+
+def least_epsilon(price: UnitPrice, delta: float, enough: float) -> float:
+    """Return the smaller of a contribution's pure epsilon and that of its divergences.
+
+    Parameters
+    ----------
+    price : UnitPrice
+        Of one contribution.
+    delta : float
+        Of the epsilon of its divergences.
+    enough : float
+        A pure epsilon up to which the other, which loads an accountant, is not asked for.
+
+    Returns
+    -------
+    float
+        inf where nothing bounds it.
+    """
+    pure = math.inf if price.pure is None else price.pure
+    if pure <= enough or price.row is None:
+        return pure
+    from zerosum.client.protocol import own_budget
+
+    return min(pure, own_budget.epsilon(np.array(price.row), delta))
 
 
 def most_per_query(policy: ClientPolicy) -> float:

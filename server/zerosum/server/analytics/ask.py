@@ -43,7 +43,18 @@ class PrivateSums(Protocol):
         attempt: int = 0,
         charge: Charge = ...,
     ) -> "Aggregate":
-        """Ask a cohort a question and open the sum of the answers."""
+        """Ask a cohort a question and open the sum of the answers.
+
+        Parameters
+        ----------
+        request, groups, round, attempt, charge
+            As for :meth:`~.private_sum.coordinator.Coordinator.private_sum`.
+
+        Returns
+        -------
+        Aggregate
+            Of the groups that could be opened.
+        """
         ...
 
 

@@ -14,6 +14,10 @@ if TYPE_CHECKING:  # whose accountant takes a second to import
     from zerosum.server.analytics.budget import Budget
 
 MechanismChoice = Literal["auto", "geometric", "skellam"]
+"""Law of the noise, or the one with less of it."""
+
+Rule = Literal["plan", "sum", "renyi"]
+"""How the costs of a budget add up."""
 
 DEFAULT_HONEST_FRACTION: Final = 0.8
 """f: the part of the clients whose noise makes the guarantee."""
@@ -70,7 +74,18 @@ class Ask:
 
 
 def check_epsilon(epsilon: object) -> None:
-    """Raise QueryError unless an epsilon is a positive finite number."""
+    """Refuse an epsilon that is no positive finite number.
+
+    Parameters
+    ----------
+    epsilon : object
+        As it was written.
+
+    Raises
+    ------
+    QueryError
+        If it is none.
+    """
     number = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
     if not (number and 0 < epsilon < math.inf):  # type: ignore[operator]
         raise QueryError(

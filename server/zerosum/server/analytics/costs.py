@@ -104,7 +104,20 @@ class Costed:
         return read_receipt(self.receipts[observer])
 
     def whole(self, observer: ObserverName, sums: int | None = None) -> "DpEvent":
-        """Return the receipt of several of its sums, all of them unless a number is given."""
+        """Return the receipt of several of its sums.
+
+        Parameters
+        ----------
+        observer : str
+            Against whom.
+        sums : int, optional
+            How many. Default: all.
+
+        Returns
+        -------
+        DpEvent
+            Their composition.
+        """
         import dp_accounting
 
         count = self.sums if sums is None else sums

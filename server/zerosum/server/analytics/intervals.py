@@ -68,8 +68,9 @@ def deviation_half_widths(
 ) -> NDArray[np.float64]:
     """Return half widths of linear functions of which only the standard deviations are known.
 
-    Each is taken for a sum of as many cells as give its variance, m = sd^2 / std^2, which need not
-    be whole: exact for sums of cells, and normal in the limit.
+    Each is taken for a normal variable, or for a sum of as many cells as give its variance,
+    m = sd^2 / std^2, where that is wider. Of functions with this deviation, and no weight above 1,
+    that sum has the heaviest tails; below one cell it is a part of a cell.
 
     Parameters
     ----------
@@ -94,13 +95,14 @@ def deviation_half_widths(
     sd = np.asarray(deviations, dtype=np.float64)
     widths = sd * _z(level)
     cells = (sd / noise.std) ** 2
-    heavy = (cells > 0) & (noise.excess_kurtosis > NORMAL_KURTOSIS * cells)
+    heavy = noise.excess_kurtosis > NORMAL_KURTOSIS * np.maximum(cells, 1)
     if not np.any(heavy):
         return widths
     # A width rises with the number of cells: rounded up to a few numbers, it is never too small.
-    steps = np.ceil(np.log2(cells[heavy]) * 8)
+    steps = np.ceil(np.log2(np.maximum(cells[heavy], 1)) * 8)
     values = {step: noise.summed(2.0 ** (step / 8)).half_width(level) for step in np.unique(steps)}
-    widths[heavy] = [values[step] for step in steps]
+    sums = np.array([values[step] for step in steps]) * np.sqrt(np.minimum(cells[heavy], 1))
+    widths[heavy] = np.maximum(widths[heavy], sums)
     return widths
 
 

@@ -6,140 +6,34 @@ is refused: it may say of something spent that would then not be counted.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
-
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from typing import TYPE_CHECKING, Any
 
 from zerosum.client.files.durable_append import append_durably
 from zerosum.client.queries.errors import QueryError
+from zerosum.server.analytics.ledger_lines import (
+    QueryCharged,
+    QueryEntry,
+    QueryHeader,
+    QueryKey,
+    QuerySessionEnded,
+    QuerySumAbandoned,
+    QuerySumCharged,
+    Receipts,
+    parse_query_entry,
+    parse_query_header,
+)
 from zerosum.server.analytics.query_files import QUERY_LEDGER
 from zerosum.server.analytics.receipts import read_receipt
-from zerosum.server.privacy.ledger_file import (
-    Count,
-    LedgerMismatchError,
-    complete_lines,
-    damaged,
-    parse_line,
-)
+from zerosum.server.privacy.ledger_file import LedgerMismatchError, complete_lines, damaged
 from zerosum.server.privacy.observers import ObserverName
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
     from zerosum.server.private_sum.coordinator import Charge, ChargeKind
-
-QueryKey: TypeAlias = tuple[int, int, int]
-"""Round, attempt, group: the session."""
-
-Receipts: TypeAlias = Mapping[ObserverName, Mapping[str, Any] | None]
-"""By observer the event that a sum costs against it, in plain values; None: nothing bounds it."""
-
-
-class _Line(BaseModel):
-    # Strict but for tuples, which JSON has as arrays: "3" is no round, and true no client.
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class PlannedSums(_Line):
-    """Sums of one query that the rule "plan" fixes before the first answer."""
-
-    ask: str
-    sums: Count
-    receipts: dict[ObserverName, dict[str, Any] | None]
-
-
-class QueryHeader(_Line):
-    """The first line: the budget, and what every receipt follows from.
-
-    Attributes
-    ----------
-    clients : int
-        Of the roster.
-    budget : dict
-        Observer, unit, adjacency, epsilon, delta and rule, fixed when it is opened.
-    planned : list of PlannedSums
-        Under the rule "plan": all that may ever be charged.
-    """
-
-    type: Literal["queries"] = "queries"
-    format: Literal[1] = 1
-    clients: Count
-    groups: Count
-    protocol: str
-    honest_fraction: float
-    budget: dict[str, str | float]
-    planned: list[PlannedSums] = []
-
-
-class QueryCharged(_Line):
-    """Clients are about to be asked for their vectors.
-
-    Attributes
-    ----------
-    key : tuple of (round, attempt, group)
-        The session.
-    ask : str
-        Hexadecimal digest of the question, as :attr:`~.ask.Costed.key`.
-    asked : int
-        Which paid answer to this question: 0, or more where a fresh one was bought.
-    part, parts : int
-        Which of the answer's sums, from 0.
-    query : dict
-        What is asked, in plain values.
-    receipts : dict
-        By observer.
-    cohort : int
-        The session's n.
-    clients : list of int
-        Roster indices.
-    """
-
-    type: Literal["contributions"] = "contributions"
-    key: Annotated[QueryKey, Field(strict=False)]
-    ask: str
-    asked: Count
-    part: Count
-    parts: Count
-    name: str
-    query: dict[str, Any]
-    receipts: dict[ObserverName, dict[str, Any] | None]
-    cohort: Count
-    clients: list[Count]
-
-
-class QuerySumCharged(_Line):
-    """A sum is about to be opened."""
-
-    type: Literal["sum"] = "sum"
-    key: Annotated[QueryKey, Field(strict=False)]
-
-
-class QuerySessionEnded(_Line):
-    """A session ended with so many survivors."""
-
-    type: Literal["survived"] = "survived"
-    key: Annotated[QueryKey, Field(strict=False)]
-    cohort: Count
-    survived: Count
-
-
-class QueryAbandoned(_Line):
-    """A sum was given up: the next attempt at this part is another sum."""
-
-    type: Literal["abandoned"] = "abandoned"
-    key: Annotated[QueryKey, Field(strict=False)]
-    reason: str
-
-
-QueryEntry: TypeAlias = QueryCharged | QuerySumCharged | QuerySessionEnded | QueryAbandoned
-
-_HEADER: Final = TypeAdapter(QueryHeader)
-_ENTRY: Final[TypeAdapter[QueryEntry]] = TypeAdapter(
-    Annotated[QueryEntry, Field(discriminator="type")]
-)
 
 
 @dataclass(frozen=True)
@@ -413,7 +307,7 @@ class QueryLedger:
         """
         charged = self._sums.get((round, attempt))
         if charged is not None and not charged.abandoned:
-            self._append(QueryAbandoned(key=charged.charge.key, reason=reason))
+            self._append(QuerySumAbandoned(key=charged.charge.key, reason=reason))
 
     def _charge_contributions(
         self, part: Part, key: QueryKey, clients: Sequence[int], cohort: int
@@ -480,35 +374,10 @@ class QueryLedger:
         if not lines:
             self._append(self.header)
             return []
-        before: QueryHeader = parse_line(_HEADER, lines[0], path)
+        before = parse_query_header(lines[0], path)
         if before != self.header:
             raise LedgerMismatchError(f"{path}: {_difference(before, self.header)}")
-        return [parse_line(_ENTRY, line, path) for line in lines[1:]]
-
-
-def read_query_header(path: Path) -> QueryHeader:
-    """Read the first line of a ledger of queries.
-
-    Parameters
-    ----------
-    path : Path
-        ``queries.jsonl``.
-
-    Returns
-    -------
-    QueryHeader
-        Of the budget that was opened.
-
-    Raises
-    ------
-    LedgerMismatchError
-        If there is none, or it is damaged.
-    """
-    lines = complete_lines(path, cut=False)
-    if not lines:
-        raise LedgerMismatchError(f"{path.parent} holds no {path.name}: nothing was asked yet")
-    header: QueryHeader = parse_line(_HEADER, lines[0], path)
-    return header
+        return [parse_query_entry(line, path) for line in lines[1:]]
 
 
 def _release(entry: QueryCharged) -> QueryCharged:

@@ -7,14 +7,11 @@ has the law of one cell at m times the ratio.
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zerosum.client.privacy.integer_laws import geometric_pmf, skellam_pmf
-
-Law = Literal["geometric", "skellam"]
+from zerosum.client.privacy.integer_laws import LAWS, Geometric, IntegerLaw, Skellam, two_sided
 
 _TABLE_STD = 2.0**11
 """Standard deviation above which a law is tabulated in units of a power of two. Both laws are then
@@ -36,37 +33,35 @@ class ReleasedNoise:
         Noise of the released sum over the guaranteed noise: 1 / honest_fraction after the top-up.
     """
 
-    law: Law
+    law: IntegerLaw
     scale: float
     shares_ratio: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.law not in ("geometric", "skellam"):
-            raise ValueError(f'the noise of a sum is "geometric" or "skellam", not "{self.law}"')
+        if self.law not in LAWS:
+            raise ValueError(f"the noise of a sum is {' or '.join(LAWS)}, not {self.law!r}")
         for name in ("scale", "shares_ratio"):
             value = getattr(self, name)
             if not 0 < value < math.inf:
                 raise ValueError(f"{name} of a sum's noise is a number above 0, not {value}")
 
     @property
-    def variance(self) -> float:
-        """Variance of a cell in square integer units: r 2a / (1 - a)^2, a = exp(-1/s), or mu r."""
-        if self.law == "skellam":
-            return self.scale**2 * self.shares_ratio
-        return self.shares_ratio * 0.5 / math.sinh(0.5 / self.scale) ** 2
-
-    @property
     def std(self) -> float:
         """Standard deviation of a cell in integer units."""
-        return math.sqrt(self.variance)
+        return self._in_units_of(1).std
+
+    @property
+    def variance(self) -> float:
+        """Its square."""
+        return self.std**2
 
     @property
     def excess_kurtosis(self) -> float:
         """Fourth cumulant over the squared variance: 0 for a normal law, 3 for a Laplace law."""
-        if self.law == "skellam":
-            return 1 / self.variance
-        # (1 + 4a + a^2) / (2 a r) with a = exp(-1/s).
-        return (2 + math.cosh(1 / self.scale)) / self.shares_ratio
+        if isinstance(self._in_units_of(1), Geometric):
+            # (1 + 4a + a^2) / (2 a r) with a = exp(-1/s).
+            return (2 + math.cosh(1 / self.scale)) / self.shares_ratio
+        return 1 / self.variance
 
     def summed(self, cells: float) -> "ReleasedNoise":
         """Return the law of the sum of so many cells, any positive real."""
@@ -100,7 +95,8 @@ class ReleasedNoise:
             # P(Z > values[i]) is above[i + 1], which falls as i grows.
             beyond = np.append(above[1:], 0.0)
             place = int(np.searchsorted(-beyond, -(1 - level) * (1 + 1e-15)))
-        return int(values[place]) * unit
+        # A coarse value stands for the unit around it: its upper end leaves no less below.
+        return int(values[place]) * unit + unit // 2
 
     def half_width(self, level: float) -> int:
         """Return the least integer h for which the noise is within +-h with this probability."""
@@ -139,11 +135,12 @@ class ReleasedNoise:
             They add up to 1 but for rounding.
         """
         unit = _unit(self.std)
-        if self.law == "skellam":
-            values, probabilities = skellam_pmf(self.variance / unit**2)
-        else:
-            values, probabilities = geometric_pmf(self.scale / unit, self.shares_ratio)
-        return unit, values, probabilities
+        return unit, *two_sided(self._in_units_of(unit))
+
+    def _in_units_of(self, unit: int) -> Geometric | Skellam:
+        if LAWS[self.law] is Geometric:
+            return Geometric(self.scale / unit, self.shares_ratio)
+        return Skellam((self.scale / unit) ** 2 * self.shares_ratio)
 
 
 def _unit(std: float) -> int:
@@ -152,7 +149,7 @@ def _unit(std: float) -> int:
 
 @lru_cache(maxsize=64)
 def _tables(
-    law: Law, scale: float, ratio: float
+    law: IntegerLaw, scale: float, ratio: float
 ) -> tuple[int, NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
     """Return unit, values, P(Z <= value) and P(Z >= value).
 

@@ -67,7 +67,15 @@ def is_query_folder(path: Path) -> bool:
 
 
 def write_plan(path: Path, plan: PlanFile) -> None:
-    """Write the plan of a folder, whole or not at all."""
+    """Write the plan of a folder, whole or not at all.
+
+    Parameters
+    ----------
+    path : Path
+        The folder.
+    plan : PlanFile
+        In place of the one that is there.
+    """
     replace_file(path / QUERIES, (_HEADER + plan_toml(plan)).encode())
 
 
@@ -123,7 +131,17 @@ def held_folder(path: Path) -> Iterator[Path]:
 
 
 def fingerprint(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes, hexadecimal.
+    """Compute the SHA-256 of a file's bytes.
+
+    Parameters
+    ----------
+    path : Path
+        Of the file.
+
+    Returns
+    -------
+    str
+        Hexadecimal.
 
     Raises
     ------

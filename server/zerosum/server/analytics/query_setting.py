@@ -14,7 +14,7 @@ from zerosum.server.analytics.asks import QueryTerms
 from zerosum.server.analytics.budget import Budget, check_plan
 from zerosum.server.analytics.costs import Costed, cost
 from zerosum.server.analytics.drafts import Draft
-from zerosum.server.analytics.ledger import PlannedSums, QueryHeader
+from zerosum.server.analytics.ledger_lines import PlannedSums, QueryHeader
 from zerosum.server.analytics.query_plan import PlanFile, QueryPlan
 from zerosum.server.privacy.assumptions import MASKED
 from zerosum.server.private_sum.thresholds import Thresholds

@@ -6,12 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from zerosum.server.analytics.budget import Budget, Spent, spend
-from zerosum.server.analytics.ledger import (
-    ChargedSum,
-    QueryHeader,
-    QueryLedger,
-    read_query_header,
-)
+from zerosum.server.analytics.ledger import ChargedSum, QueryLedger
+from zerosum.server.analytics.ledger_lines import QueryHeader, read_query_header
 from zerosum.server.analytics.query_files import QUERY_LEDGER
 from zerosum.server.privacy.rounding import epsilon_text, remainder_text
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -85,6 +86,8 @@ class Answer:
         What the answer cost, by observer; empty until it is charged.
     receipt : mapping or None
         What was charged.
+    reporter : callable or None
+        Draws the page of the folder that the answer is kept in.
     """
 
     query: Query
@@ -99,6 +102,7 @@ class Answer:
     details: Mapping[str, Any] = field(default_factory=dict)
     epsilon: "Mapping[str, EpsilonBound]" = field(default_factory=dict)
     receipt: Mapping[str, Any] | None = None
+    reporter: Callable[[], Path] | None = field(default=None, repr=False)
 
     def interval(self, level: float = LEVEL) -> Interval:
         """Return intervals that hold the truth with this probability, each on its own.
@@ -122,6 +126,23 @@ class Answer:
             raise QueryError(f"level = {level}: a level of confidence is between 0 and 1, as 0.95")
         low, high = self.intervals(level)
         return Interval(np.asarray(low), np.asarray(high))
+
+    def report(self) -> Path:
+        """Draw the page of the folder that the answer is kept in.
+
+        Returns
+        -------
+        Path
+            Of the page.
+
+        Raises
+        ------
+        QueryError
+            If it is kept in no folder.
+        """
+        if self.reporter is None:
+            raise QueryError("this answer is kept in no folder, and only a folder has a report")
+        return self.reporter()
 
     def table(self, number: int = 0) -> Reals:
         """Return the values of one of several tables, in its own shape.

@@ -158,7 +158,7 @@ def _histogram(answer: Answer, level: float) -> str:
     ]
     rest = max(0, order.size - NAMED)
     named = _largest(labels, answer.values.ravel()[order[:NAMED]], rest)
-    return f"{names} over {_whose(answer)}: {named}{_within(answer, level)}."
+    return f"By {names}, {_whose(answer)} are {named}{_within(answer, level)}."
 
 
 def _marginals(answer: Answer, level: float) -> str:

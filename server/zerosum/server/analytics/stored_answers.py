@@ -116,6 +116,11 @@ class StoredAnswers:
         round, attempt : int
             Of the sum.
 
+        Returns
+        -------
+        StoredSum or None
+            As it was released.
+
         Raises
         ------
         ConfigError

@@ -19,6 +19,12 @@ BARE = "python -c pass"
 WHOLE = "run"
 """Row of the default run: minutes for a few turns, where the others take seconds."""
 
+TABLE = "table.csv"
+"""File that a command which names it finds in its folder, with the schema beside it."""
+
+ROWS = 30_000
+"""Of that file: as many as the table of the first example has."""
+
 COMMANDS: dict[str, tuple[tuple[str, ...], int]] = {
     "--help": (("--help",), 0),
     "--version": (("--version",), 0),
@@ -28,6 +34,13 @@ COMMANDS: dict[str, tuple[tuple[str, ...], int]] = {
     "a mistyped command": (("ruun",), 2),
     "a mistyped key": (("run", "--set", "rouns=3"), 2),
     "run --dry-run": (("run", "--dry-run"), 0),
+    "query count": (
+        (
+            *("query", "count", "--where", "age >= 65", "--epsilon", "0.1", "--clients", "300"),
+            *("--schema", "table.toml", "--data", TABLE, "--out", "q"),
+        ),
+        0,
+    ),
     WHOLE: (("run",), 0),
 }
 """Arguments of each row, and the exit code that it must end with."""
@@ -143,6 +156,10 @@ def command(arguments: Sequence[str], code: int, time_limit: float) -> Start:
     """
     with tempfile.TemporaryDirectory() as folder:
         listing = Path(folder) / "modules"
+        if TABLE in arguments:
+            ages = (f"{17 + 7 * row % 74}\n" for row in range(ROWS))
+            (Path(folder) / TABLE).write_text("age\n" + "".join(ages))
+            (Path(folder) / "table.toml").write_text("[schema]\nage = {integer = [17, 90]}\n")
         line = [sys.executable, "-c", _CODE.format(path=str(listing)), *arguments]
         ended = started(line, code, time_limit, folder)
         modules = listing.read_text(encoding="utf-8").split()

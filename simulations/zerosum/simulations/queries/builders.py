@@ -44,7 +44,7 @@ def count(*, epsilon: float, **asked: Unpack[Asked]) -> Draft:
     Returns
     -------
     Draft
-        For :meth:`~zerosum.analytics.Federation.ask`.
+        For :meth:`~zerosum.simulations.queries.federation.Federation.ask`.
     """
     return Draft("count", epsilon, **asked)
 
@@ -68,7 +68,7 @@ def histogram(
     Returns
     -------
     Draft
-        For :meth:`~zerosum.analytics.Federation.ask`.
+        For :meth:`~zerosum.simulations.queries.federation.Federation.ask`.
     """
     split = [by] if isinstance(by, str) else list(by)
     fields = {"columns": list(columns), **({"by": split} if split else {})}
@@ -76,17 +76,62 @@ def histogram(
 
 
 def mean(column: str, *, epsilon: float, **asked: Unpack[Asked]) -> Draft:
-    """Estimate the mean of a column; see :func:`count` for the rest."""
+    """Estimate the mean of a column.
+
+    Parameters
+    ----------
+    column : str
+        Integer or number.
+    epsilon : float
+        What the answer may cost.
+    **asked
+        As :class:`Asked` has them.
+
+    Returns
+    -------
+    Draft
+        For :meth:`~zerosum.simulations.queries.federation.Federation.ask`.
+    """
     return Draft("mean", epsilon, {"column": column}, **asked)
 
 
 def sum(column: str, *, epsilon: float, **asked: Unpack[Asked]) -> Draft:
-    """Estimate the sum of a column; see :func:`count` for the rest."""
+    """Estimate the sum of a column.
+
+    Parameters
+    ----------
+    column : str
+        Integer or number.
+    epsilon : float
+        What the answer may cost.
+    **asked
+        As :class:`Asked` has them.
+
+    Returns
+    -------
+    Draft
+        For :meth:`~zerosum.simulations.queries.federation.Federation.ask`.
+    """
     return Draft("sum", epsilon, {"column": column}, **asked)
 
 
 def variance(column: str, *, epsilon: float, **asked: Unpack[Asked]) -> Draft:
-    """Estimate the variance of a column; see :func:`count` for the rest."""
+    """Estimate the variance of a column.
+
+    Parameters
+    ----------
+    column : str
+        Integer or number.
+    epsilon : float
+        What the answer may cost.
+    **asked
+        As :class:`Asked` has them.
+
+    Returns
+    -------
+    Draft
+        For :meth:`~zerosum.simulations.queries.federation.Federation.ask`.
+    """
     return Draft("variance", epsilon, {"column": column}, **asked)
 
 
@@ -113,7 +158,7 @@ def quantile(
     Returns
     -------
     Draft
-        For :meth:`~zerosum.analytics.Federation.ask`.
+        For :meth:`~zerosum.simulations.queries.federation.Federation.ask`.
     """
     levels = [float(q)] if isinstance(q, int | float) else list(map(float, q))
     return Draft("quantile", epsilon, {"column": column, "q": levels}, **asked)
@@ -145,7 +190,7 @@ def words(
     Returns
     -------
     Draft
-        For :meth:`~zerosum.analytics.Federation.ask`.
+        For :meth:`~zerosum.simulations.queries.federation.Federation.ask`.
     """
     fields = {"column": column, "top": top, "max_prefixes": max_prefixes}
     return Draft("words", epsilon, fields, **asked)
@@ -168,7 +213,7 @@ def bayes(label: str, features: Sequence[str], *, epsilon: float, **asked: Unpac
     Returns
     -------
     Draft
-        For :meth:`~zerosum.analytics.Federation.ask`.
+        For :meth:`~zerosum.simulations.queries.federation.Federation.ask`.
     """
     return Draft("bayes", epsilon, {"label": label, "features": list(features)}, **asked)
 
@@ -188,7 +233,7 @@ def marginals(cliques: Sequence[Sequence[str]], *, epsilon: float, **asked: Unpa
     Returns
     -------
     Draft
-        For :meth:`~zerosum.analytics.Federation.ask`.
+        For :meth:`~zerosum.simulations.queries.federation.Federation.ask`.
     """
     return Draft("marginals", epsilon, {"cliques": [list(each) for each in cliques]}, **asked)
 
@@ -216,6 +261,6 @@ def oracle(
     Returns
     -------
     Draft
-        For :meth:`~zerosum.analytics.Federation.ask`.
+        For :meth:`~zerosum.simulations.queries.federation.Federation.ask`.
     """
     return Draft("oracle", epsilon, {"column": column, "oracle": kind}, **asked)

@@ -1,15 +1,22 @@
 """Simulated clients that hold tables: the handlers of a deployment, in this process."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from zerosum.client.flower.client_app import build_app
+from zerosum.client.protocol.client_vector import Work, client_of
+from zerosum.client.protocol.flower_messages import STAGE_TYPES
 from zerosum.client.protocol.noise_source import Entropy
 from zerosum.client.queries.table import Table
-from zerosum.client.request import QueryQuestion
+from zerosum.client.request import QueryQuestion, Request
 from zerosum.client.spec import SecAggSpec
 from zerosum.client.task import ClientInfo
-from zerosum.secagg import SharedCache
+from zerosum.secagg import Session, SharedCache
 from zerosum.server.analytics.query_plan import PlanFile, plan_toml
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
 from zerosum.server.spec import FaultSpec
@@ -17,6 +24,9 @@ from zerosum.simulations.engine.faults import FaultPlan
 from zerosum.simulations.engine.grid import InProcessGrid, nodes
 from zerosum.simulations.engine.simulated_clients import DrawnIdentities, SimulatedEnvironment
 from zerosum.simulations.queries.tables import DealtTable
+
+MOST_MESSAGES: Final = 1000
+"""Most clients that are each sent messages where the server is trusted with their sum."""
 
 
 class TableEnvironment(SimulatedEnvironment):
@@ -45,6 +55,69 @@ class TableEnvironment(SimulatedEnvironment):
     def table(self, question: QueryQuestion, client: ClientInfo) -> Table:
         """Return the rows of one client."""
         return self._dealt.of(client.index)
+
+
+class TableCohort:
+    """All clients of a table at once, for a server that is trusted with their sum.
+
+    A message a client and stage would hold every vector of a large cohort at the same time; here
+    one is added after another. Vectors, noise and faults are those of the handlers.
+
+    Parameters
+    ----------
+    environment : TableEnvironment
+        Computes vectors.
+    faults : FaultPlan
+        Who vanishes when.
+    """
+
+    def __init__(self, environment: TableEnvironment, faults: FaultPlan) -> None:
+        self._environment, self._faults = environment, faults
+
+    def answering(self, stage: str, clients: Sequence[int], round: int) -> Sequence[int]:
+        """Return which of these clients answer at a stage.
+
+        Parameters
+        ----------
+        stage : str
+            Of the session.
+        clients : sequence of int
+            Who is asked.
+        round : int
+            Of the session.
+
+        Returns
+        -------
+        sequence of int
+            In order.
+        """
+        kind = STAGE_TYPES[stage]
+        return [i for i in clients if not self._faults.vanishes(round, i, kind)]
+
+    def total(
+        self, request: Request, session: Session, clients: Sequence[int]
+    ) -> tuple[Sequence[int], NDArray[np.int64]]:
+        """Add the vectors of these clients, one after another.
+
+        Parameters
+        ----------
+        request : Request
+            What is asked.
+        session : Session
+            Whose sum it is.
+        clients : sequence of int
+            Who is asked.
+
+        Returns
+        -------
+        tuple of sequence of int and numpy.ndarray
+            The contributors, and int64, shape (session.vector_length,).
+        """
+        work = Work(request, session)
+        total = np.zeros(session.vector_length, dtype=np.int64)
+        for index in clients:
+            total += self._environment.compute(work, client_of(request, index, {})).result()
+        return clients, total
 
 
 def table_coordinator(
@@ -80,6 +153,7 @@ def table_coordinator(
     """
     environment = TableEnvironment(dealt, entropy, secagg)
     faults = FaultPlan(FaultSpec(contribute=dropout), seed)
+    at_once = secagg.protocol == "ideal" and dealt.clients > MOST_MESSAGES
     return Coordinator(
         InProcessGrid(build_app(lambda context: environment), dealt.clients, faults=faults),
         Nodes(nodes(dealt.clients), environment.roster),
@@ -87,6 +161,7 @@ def table_coordinator(
         run_id=run_id,
         entropy=entropy,
         cache=environment.cache,
+        cohort=TableCohort(environment, faults) if at_once else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
@@ -13,10 +14,11 @@ from zerosum.client.queries.table import Table
 from zerosum.client.request import MAX_RECORDS
 from zerosum.server.analytics.analyst import Analyst
 from zerosum.server.analytics.answers import Answer
+from zerosum.server.analytics.asks import Rule
 from zerosum.server.analytics.costs import Costed
 from zerosum.server.analytics.drafts import Draft
 from zerosum.server.analytics.query_folder import create_folder, fingerprint, read_folder
-from zerosum.server.analytics.query_plan import DEFAULT_DELTA, PlanFile, Rule, plan_of
+from zerosum.server.analytics.query_plan import DEFAULT_DELTA, PlanFile, plan_of
 from zerosum.server.analytics.query_setting import check_costs, schema_of, secagg_of, terms_of
 from zerosum.server.runs.run_folder import CLIENT_LOG, SERVER_LOG
 from zerosum.simulations.engine.one_at_a_time import alone
@@ -202,6 +204,7 @@ class Federation(Analyst):
             dealt = deal_file(file.plan, file.domains)
         else:
             dealt = dealt_of(given, file.plan, file.domains)
+            file = file.changed(data=None, fingerprint=dealt.digest)
         terms = terms_of(file, dealt.clients)
         secagg_of(file.plan, terms)
         check_costs(file, terms)
@@ -239,17 +242,22 @@ class Federation(Analyst):
         given = file.plan.data if data is None else data
         if given is None:
             raise QueryError(f"{folder}: its data were in memory: give them again")
-        if not isinstance(given, str | Path):
-            return cls(file, dealt_of(given, file.plan, file.domains), folder)
-        if fingerprint(Path(given)) != file.plan.fingerprint:
+        if isinstance(given, str | Path):
+            plan = file.plan.model_copy(update={"data": str(Path(given).resolve())})
+            now = fingerprint(Path(given))
+            dealt = deal_file(plan, file.domains)
+        else:
+            dealt = dealt_of(given, file.plan, file.domains)
+            now = dealt.digest
+        if now != file.plan.fingerprint:
             # Noise follows from the seed: a sum that is done again on other records would show
             # what they differ by, without any noise.
+            named = f" = {str(given)!r}" if isinstance(given, str | Path) else ""
             raise QueryError(
-                f"data = {str(given)!r} is not what this folder began with: with the same noise "
-                "two answers would show what differs; restore it, or choose another --out"
+                f"data{named} is not what this folder began with: with the same noise two answers "
+                "would show what differs; restore it, or choose another --out"
             )
-        plan = file.plan.model_copy(update={"data": str(Path(given).resolve())})
-        return cls(file, deal_file(plan, file.domains), folder)
+        return cls(file, dealt, folder)
 
     def ask(self, draft: Draft, upcoming: Costed | None = None) -> Answer:
         """Answer a question, or return the stored answer to the same one.
@@ -280,10 +288,15 @@ class Federation(Analyst):
             if self.folder is not None:
                 around.enter_context(logged("zerosum.client", self.folder / CLIENT_LOG))
                 around.enter_context(logged("zerosum.server", self.folder / SERVER_LOG))
-            return super().ask(draft, upcoming)
+            return replace(super().ask(draft, upcoming), reporter=self.report)
 
     def report(self) -> Path:
-        """Draw ``report.html`` of the folder, and return its path.
+        """Draw ``report.html`` of the folder.
+
+        Returns
+        -------
+        Path
+            The page.
 
         Raises
         ------
@@ -298,7 +311,18 @@ class Federation(Analyst):
 
 
 def new_folder() -> Path:
-    """Return an unused folder under ``runs/``, named after the time."""
+    """Name an unused folder under ``runs/`` after the time.
+
+    Returns
+    -------
+    Path
+        That does not exist yet.
+
+    Raises
+    ------
+    QueryError
+        If a thousand folders of this second exist.
+    """
     stem = f"queries-{datetime.now():%Y%m%d-%H%M%S}"
     paths = (RUNS / (stem + suffix) for suffix in ("", *(f"-{n}" for n in range(2, 1000))))
     free = next((path for path in paths if not path.exists()), None)

@@ -1,5 +1,6 @@
 """Tables of simulated clients: the rows of one file, dealt by a seed or by a column."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,16 @@ class DealtTable:
     def clients(self) -> int:
         """Number of clients."""
         return len(self.bounds) - 1
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all rows and of whose they are, hexadecimal."""
+        hashed = hashlib.sha256(self.table.schema.canonical())
+        columns = (self.table.columns[name] for name in sorted(self.table.columns))
+        for array in (self.order, self.bounds, *columns):
+            hashed.update(f"{array.dtype.str}{array.shape}".encode())
+            hashed.update(np.ascontiguousarray(array).tobytes())
+        return hashed.hexdigest()
 
     def of(self, client: int) -> Table:
         """Return the table of one client."""
