@@ -13,7 +13,6 @@ from zerosum.client.flower.node_policy import PolicyError, checked_node_file
 from zerosum.client.protocol.stored_counters import read_spending
 from zerosum.client.protocol.training_outcomes import FAILED_AT_HOME
 from zerosum.client.spec import ClientPolicy
-from zerosum.server.analytics.query_spending import read_spending_of
 from zerosum.server.analytics.stored_answers import read_answers
 from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.simulations.commands.budget import node_spending
@@ -26,7 +25,6 @@ from zerosum.simulations.rehearsal.rehearsal_folder import (
 )
 from zerosum.simulations.rehearsal.waiting import modified_ns
 from zerosum.simulations.rehearsal.watch import TimedLines, Watch
-from zerosum.simulations.report.queries import write_query_report
 
 EXPERIMENT: Final = "experiment.toml"
 PLAN: Final = "plan.toml"
@@ -168,6 +166,9 @@ def conclude_queries(console: Console, kept: RehearsalFolder, setting: Rehearsed
     setting : RehearsedNodes
         Which nodes there are.
     """
+    # Accountant and templates take seconds to import, and every command reads this file.
+    from zerosum.server.analytics.query_spending import read_spending_of
+    from zerosum.simulations.report.queries import write_query_report
 
     def say(text: str, style: str | None = None) -> None:
         console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
