@@ -22,7 +22,8 @@ Rule = Literal["plan", "sum", "renyi"]
 DEFAULT_HONEST_FRACTION: Final = 0.8
 """f: the part of the clients whose noise makes the guarantee."""
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+LONGEST_NAME: Final = 64
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 """Names are of files: answers/NAME.csv."""
 
 
@@ -61,16 +62,21 @@ class Ask:
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
-        if self.name and not _NAME.fullmatch(self.name):
+        if self.name and not is_name(self.name):
             raise QueryError(
-                f"name = {self.name!r}: it names a file, so at most 64 letters, digits, '_', '-' "
-                'and "." that begin with a letter or digit'
+                f"name = {self.name!r}: it names a file, so at most {LONGEST_NAME} letters, "
+                "digits, '_', '-' and \".\" that begin with a letter or digit"
             )
 
     @property
     def label(self) -> str:
         """Its name, or one made of the query's kind and columns."""
         return self.name or default_name(self.query)
+
+
+def is_name(name: object) -> bool:
+    """Return whether a value is the name of an answer: of a file in its folder, and no path."""
+    return isinstance(name, str) and len(name) <= LONGEST_NAME and bool(_NAME.fullmatch(name))
 
 
 def check_epsilon(epsilon: object) -> None:
