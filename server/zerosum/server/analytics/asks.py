@@ -9,6 +9,7 @@ from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.query import Query
 from zerosum.client.queries.schema import Schema
 from zerosum.client.request import MAX_RECORDS
+from zerosum.client.spec.query_privacy import LEAST_HONEST_FRACTION
 
 if TYPE_CHECKING:  # whose accountant takes a second to import
     from zerosum.server.analytics.budget import Budget
@@ -175,10 +176,10 @@ class QueryTerms:
                 raise QueryError(f"{name} = {value}: write a positive number")
         if self.max_records < 1:
             raise QueryError(f"max_records = {self.max_records}: write a positive number")
-        if not 0 < self.honest_fraction <= 1:
+        if not LEAST_HONEST_FRACTION <= self.honest_fraction <= 1:
             raise QueryError(
-                f"honest_fraction = {self.honest_fraction:g}: a part of the clients above 0, at "
-                "most 1"
+                f"honest_fraction = {self.honest_fraction:g}: a part of the clients from "
+                f"{LEAST_HONEST_FRACTION:g} to 1"
             )
         by_record = self.budget.unit == "record" and self.records is not None
         object.__setattr__(self, "population", self.records if by_record else self.clients)
