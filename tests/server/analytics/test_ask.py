@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from trusted_sums import Killed, TrustedSums
 
+from zerosum.client.files.durable_append import append_durably
 from zerosum.client.protocol.noise_source import SeededEntropy, SystemEntropy
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.schema import Schema
@@ -380,3 +381,27 @@ def test_longest_name_is_numbered_within_its_length(folder):
     folder.ask(replace(COUNT, name=name, where="age >= 6"))
     folder.start()
     assert [each["name"] for each in folder.answers.entries] == [name, "a" * 62 + "-2"]
+
+
+@pytest.mark.parametrize("line", ['"type":"contributions"', '"type":"sum"', '"type":"survived"'])
+def test_line_that_was_not_written_is_never_taken_for_written(folder, monkeypatch, line):
+    """A full disk takes half a line: nothing is opened without its charge, here or after it."""
+
+    def full(path, data):
+        if line.encode() in data:
+            with path.open("ab") as file:
+                file.write(data[: len(data) // 2])
+            raise OSError(28, "No space left on device")
+        append_durably(path, data)
+
+    monkeypatch.setattr("zerosum.server.analytics.ledger.append_durably", full)
+    with pytest.raises(OSError, match="No space left"):
+        folder.ask(COUNT)
+    monkeypatch.undo()
+    for _ in range(2):
+        with pytest.raises(QueryError, match="nothing more is asked until the folder is opened"):
+            folder.ask(COUNT)
+    folder.start()
+    folder.ask(COUNT)
+    folder.ledger.check_released(released_sums(folder.path))
+    assert folder.spent == pytest.approx(0.25)

@@ -98,9 +98,13 @@ class Federation:
             if folder is not None:
                 self.ledger.check_released(released_sums(folder))
             self.answers = StoredAnswers(folder)
+        except OSError as error:
+            self._open.close()
+            raise QueryError(f"{folder} cannot be used: {error.strerror or error}") from None
         except BaseException:
             self._open.close()
             raise
+        self._failed = ""
         self._entropy = SeededEntropy(plan.seed)
         self._coordinator = table_coordinator(
             dealt,
@@ -353,7 +357,18 @@ class Federation:
             if self.folder is not None:
                 around.enter_context(logged("zerosum.client", self.folder / CLIENT_LOG))
                 around.enter_context(logged("zerosum.server", self.folder / SERVER_LOG))
-            return replace(self._answered(draft), reporter=self.report)
+            if self._failed:
+                raise QueryError(self._failed)
+            try:
+                answer = self._answered(draft)
+            except OSError as error:
+                # The clients of this process have answered, and would not answer again.
+                self._failed = (
+                    f"{self.folder} cannot be written: {error.strerror or error}; make room, and "
+                    f"go on with --resume {self.folder}: what was paid for is not paid for again"
+                )
+                raise QueryError(self._failed) from None
+            return replace(answer, reporter=self.report)
 
     def run(self, said: Callable[[Answer], None] = lambda answer: None) -> list[Answer]:
         """Answer every query of the plan, in order; those that are stored cost nothing.
