@@ -405,3 +405,18 @@ def test_line_that_was_not_written_is_never_taken_for_written(folder, monkeypatc
     folder.ask(COUNT)
     folder.ledger.check_released(released_sums(folder.path))
     assert folder.spent == pytest.approx(0.25)
+
+
+def test_words_that_ended_early_are_made_again_for_free_whatever_is_left(tmp_path):
+    """No prefix was left after the first round: the second is never asked for, nor paid for."""
+    folder = Folder(tmp_path, Budget(4.108, 1e-6))
+    rare = replace(WORDS, epsilon=0.01)
+    assert len(folder.ask(rare).rows()) == 0
+    assert folder.spent == pytest.approx(0.005)
+    folder.ask(replace(COUNT, epsilon=4.1))
+    (folder.path / "answers.json").unlink()
+    folder.start()
+    assert len(folder.ask(rare).rows()) == 0
+    assert folder.spent == pytest.approx(4.105)
+    with pytest.raises(BudgetExceeded):  # the control: another one is not free
+        folder.ask(replace(rare, fresh=True))
