@@ -414,7 +414,7 @@ def test_words_that_ended_early_are_made_again_for_free_whatever_is_left(tmp_pat
     assert len(folder.ask(rare).rows()) == 0
     assert folder.spent == pytest.approx(0.005)
     folder.ask(replace(COUNT, epsilon=4.1))
-    (folder.path / "answers.json").unlink()
+    (tmp_path / "answers.json").unlink()
     folder.start()
     assert len(folder.ask(rare).rows()) == 0
     assert folder.spent == pytest.approx(4.105)
