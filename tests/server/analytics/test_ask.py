@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from trusted_sums import Killed, TrustedSums
 
+from zerosum.client.files.durable_append import append_durably
 from zerosum.client.protocol.noise_source import SeededEntropy, SystemEntropy
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.schema import Schema
@@ -19,7 +20,10 @@ from zerosum.server.analytics.costs import cost
 from zerosum.server.analytics.drafts import Draft
 from zerosum.server.analytics.ledger import QueryLedger
 from zerosum.server.analytics.ledger_lines import PlannedSums, QueryHeader
-from zerosum.server.analytics.stored_answers import StoredAnswers, read_answers
+from zerosum.server.analytics.query_spending import read_spending_of
+from zerosum.server.analytics.stored_answers import StoredAnswers, read_answers, released_sums
+from zerosum.server.config import ConfigError
+from zerosum.server.privacy.ledger_file import LedgerMismatchError
 
 SCHEMA = Schema.of(
     {"age": {"integer": [0, 9]}, "sex": ["F", "M"], "word": {"text": 4, "alphabet": "abc"}}
@@ -299,3 +303,120 @@ def test_skellam_is_no_law_of_the_rule_sum(folder):
     with pytest.raises(QueryError, match="geometric"):
         folder.ask(replace(COUNT, mechanism="skellam"))
     assert issubclass(BudgetError, QueryError)
+
+
+# -- a folder that lost something ----------------------------------------------------------------
+
+
+def without(path, sums):
+    """Take the lines of opened sums out of a ledger, as a restored backup lacks them."""
+    ledger = path / "queries.jsonl"
+    lines = [json.loads(line) for line in ledger.read_text().splitlines()]
+    kept = [each for each in lines if tuple(each.get("key", ()))[:2] not in sums]
+    ledger.write_text("".join(json.dumps(each) + "\n" for each in kept))
+
+
+@pytest.mark.parametrize("lost", [{(1, 0)}, {(3, 0)}, {(1, 0), (2, 0), (3, 0)}])
+def test_released_sum_that_no_line_paid_for_ends_the_budget(folder, lost):
+    folder.terms = replace(folder.terms, budget=Budget(20.0, 1e-6))
+    folder.header = folder.header.model_copy(
+        update={"budget": folder.header.budget | {"epsilon": 20.0}}
+    )
+    (folder.path / "queries.jsonl").unlink()
+    folder.start()
+    folder.ask(COUNT)
+    folder.ask(WORDS)
+    released = released_sums(folder.path)
+    assert released == {(1, 0), (2, 0), (3, 0)}
+    folder.ledger.check_released(released)  # the control
+    read_spending_of(folder.path)
+    without(folder.path, lost)
+    folder.start()
+    with pytest.raises(LedgerMismatchError, match="no line says that it was paid for"):
+        folder.ledger.check_released(released_sums(folder.path))
+    with pytest.raises(LedgerMismatchError, match="no line says that it was paid for"):
+        read_spending_of(folder.path)
+
+
+def test_stored_answer_that_lost_a_sum_is_refused_in_one_line(folder):
+    folder.ask(COUNT)
+    (folder.path / "sums" / "1-0.json").unlink()
+    folder.start()
+    with pytest.raises(ConfigError, match="has lost sum 1 of 1"):
+        folder.ask(COUNT)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda each: [each, each],
+        lambda each: [{**each, "asked": True}],
+        lambda each: [{**each, "name": "../../x"}],
+        lambda each: [{name: value for name, value in each.items() if name != "name"}],
+    ],
+    ids=["twice", "no number", "a path", "no name"],
+)
+def test_answers_that_are_none_are_damaged(folder, damage):
+    folder.ask(COUNT)
+    path = folder.path / "answers.json"
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps(document | {"answers": damage(document["answers"][0])}))
+    with pytest.raises(ConfigError, match=r"answers\.json is damaged"):
+        folder.start()
+
+
+@pytest.mark.parametrize("damage", [{"noisy": [1.9]}, {"noisy": ["7"]}, {"clients": -4}])
+def test_sum_of_anything_but_counts_is_damaged(folder, damage):
+    folder.ask(COUNT)
+    path = folder.path / "sums" / "1-0.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | damage))
+    folder.start()
+    with pytest.raises(ConfigError, match=r"1-0\.json is damaged"):
+        folder.ask(COUNT)
+
+
+def test_longest_name_is_numbered_within_its_length(folder):
+    name = "a" * 64
+    folder.ask(replace(COUNT, name=name))
+    folder.ask(replace(COUNT, name=name, where="age >= 6"))
+    folder.start()
+    assert [each["name"] for each in folder.answers.entries] == [name, "a" * 62 + "-2"]
+
+
+@pytest.mark.parametrize("line", ['"type":"contributions"', '"type":"sum"', '"type":"survived"'])
+def test_line_that_was_not_written_is_never_taken_for_written(folder, monkeypatch, line):
+    """A full disk takes half a line: nothing is opened without its charge, here or after it."""
+
+    def full(path, data):
+        if line.encode() in data:
+            with path.open("ab") as file:
+                file.write(data[: len(data) // 2])
+            raise OSError(28, "No space left on device")
+        append_durably(path, data)
+
+    monkeypatch.setattr("zerosum.server.analytics.ledger.append_durably", full)
+    with pytest.raises(OSError, match="No space left"):
+        folder.ask(COUNT)
+    monkeypatch.undo()
+    for _ in range(2):
+        with pytest.raises(QueryError, match="nothing more is asked until the folder is opened"):
+            folder.ask(COUNT)
+    folder.start()
+    folder.ask(COUNT)
+    folder.ledger.check_released(released_sums(folder.path))
+    assert folder.spent == pytest.approx(0.25)
+
+
+def test_words_that_ended_early_are_made_again_for_free_whatever_is_left(tmp_path):
+    """No prefix was left after the first round: the second is never asked for, nor paid for."""
+    folder = Folder(tmp_path, Budget(4.108, 1e-6))
+    rare = replace(WORDS, epsilon=0.01)
+    assert len(folder.ask(rare).rows()) == 0
+    assert folder.spent == pytest.approx(0.005)
+    folder.ask(replace(COUNT, epsilon=4.1))
+    (tmp_path / "answers.json").unlink()
+    folder.start()
+    assert len(folder.ask(rare).rows()) == 0
+    assert folder.spent == pytest.approx(4.105)
+    with pytest.raises(BudgetExceeded):  # the control: another one is not free
+        folder.ask(replace(rare, fresh=True))

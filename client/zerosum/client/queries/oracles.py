@@ -17,13 +17,11 @@ from numpy.typing import NDArray
 from zerosum.client.privacy.pmf import exp_negative
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.query import OracleKind
+from zerosum.client.spec.query_privacy import MOST_LOCAL_EPSILON
 from zerosum.secagg.randomness import Keystream
 
 COIN_BITS = 192
 """Bits of a coin and of its threshold."""
-
-MOST_EPSILON = 20.0
-"""Beyond it a report is the value itself, and OLH would hash into 2^29 cells."""
 
 _HEADS = 1 << COIN_BITS
 _EXP_BITS = COIN_BITS + 64
@@ -189,8 +187,10 @@ def hashed(seed: bytes, value: int, g: int) -> int:
 
 
 def _check(k: int, epsilon: float) -> None:
-    if not 0 < epsilon <= MOST_EPSILON:
-        raise QueryError(f"oracle: epsilon = {epsilon} is not above 0 and at most {MOST_EPSILON:g}")
+    if not 0 < epsilon <= MOST_LOCAL_EPSILON:
+        raise QueryError(
+            f"oracle: epsilon = {epsilon} is not above 0 and at most {MOST_LOCAL_EPSILON:g}"
+        )
     if k < 2:
         raise QueryError(f"oracle: a report of {k} values says nothing; two or more are needed")
 

@@ -12,8 +12,13 @@ from zerosum.client.spec.section import PositiveInt, Spec
 LEAST_SCALE, MOST_SCALE = 1 / 128, 2.0**40
 """Of noise, in counts: what :mod:`zerosum.client.privacy.jumps` draws."""
 
-MOST_LOCAL_EPSILON = 64.0
-"""Of a randomised response: above it the answer is the truth but for less than a rounding."""
+MOST_LOCAL_EPSILON = 20.0
+"""Of a randomised response: beyond it a report is the value itself, and OLH would hash into 2^29
+cells."""
+
+LEAST_HONEST_FRACTION = 0.01
+"""A share of noise is 1/(f n) of the guaranteed one, and takes as much longer to draw: a smaller f
+would hold a client up for hours, and buys nobody any privacy."""
 
 
 class QueryPrivacy(Spec):
@@ -33,7 +38,7 @@ guaranteed noise. `randomized-response`: epsilon of one report."""
     """Whether the unit's part becomes nothing, or another."""
     cap: PositiveInt | None = None
     """Records of a client that are used, under unit = "client"."""
-    honest_fraction: Annotated[float, Field(gt=0, ge=1e-6, le=1)] = 0.8
+    honest_fraction: Annotated[float, Field(ge=LEAST_HONEST_FRACTION, le=1)] = 0.8
     """Fraction f of a cohort whose noise shares are guaranteed."""
 
     private: ClassVar[bool] = True

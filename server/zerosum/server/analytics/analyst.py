@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.schema import Schema
 from zerosum.server.analytics.answers import Answer
 from zerosum.server.analytics.ask import PrivateSums, ask
@@ -26,7 +27,7 @@ from zerosum.server.analytics.query_folder import held_folder, write_plan
 from zerosum.server.analytics.query_plan import PlanFile
 from zerosum.server.analytics.query_setting import header_of
 from zerosum.server.analytics.query_spending import QuerySpending, spending_of
-from zerosum.server.analytics.stored_answers import StoredAnswers
+from zerosum.server.analytics.stored_answers import StoredAnswers, released_sums
 from zerosum.server.private_sum.sum_in_progress import SumPlan
 
 log = logging.getLogger("zerosum.server")
@@ -82,7 +83,12 @@ class Analyst:
         try:
             path = None if folder is None else folder / QUERY_LEDGER
             self.ledger = QueryLedger(path, header_of(file, terms))
+            if folder is not None:
+                self.ledger.check_released(released_sums(folder))
             self.answers = StoredAnswers(folder)
+        except OSError as error:
+            self._open.close()
+            raise QueryError(f"{folder} cannot be used: {error.strerror or error}") from None
         except BaseException:
             self._open.close()
             raise

@@ -21,7 +21,9 @@ from zerosum.server.analytics.asks import Ask, QueryAbandoned, QueryTerms
 from zerosum.server.analytics.budget import check
 from zerosum.server.analytics.costs import Costed, cost
 from zerosum.server.analytics.ledger import Part, QueryLedger
+from zerosum.server.analytics.query_files import QUERY_LEDGER, SUMS
 from zerosum.server.analytics.stored_answers import AnswerEntry, StoredAnswers, StoredSum
+from zerosum.server.config import ConfigError
 from zerosum.server.private_sum.coordinator import Charge, RoundAbandoned
 from zerosum.server.private_sum.sum_in_progress import Shape, SumPlan
 
@@ -180,11 +182,17 @@ def admit(
         With what is left, and the epsilon at which it would fit.
     """
     due = 0
+    kept: list[StoredSum] = []
     for number in range(costed.sums):
+        if number and len(kept) == number and _next_payload(costed, kept) is None:
+            break  # no prefix was left: the rounds that remain are never asked for
         charged = ledger.latest((costed.key, asked, number))
-        number_kept = charged is not None and answers.sum(*charged.number) is not None
+        opened = None if charged is None else answers.sum(*charged.number)
+        if opened is not None:
+            kept.append(opened)
+            continue
         again = charged is not None and reproducible and not charged.abandoned and charged.opened
-        due += not (number_kept or again)
+        due += not again
     if due == 0:
         return
     observer = costed.terms.budget.observer
@@ -275,12 +283,18 @@ def _kept(
     costed: Costed, asked: int, ledger: QueryLedger, answers: StoredAnswers
 ) -> list[StoredSum]:
     """Return the sums of an answer that is complete."""
-    kept = []
+    kept: list[StoredSum] = []
     for number in range(costed.sums):
+        if kept and _next_payload(costed, kept) is None:  # no round continued it
+            break
         charged = ledger.latest((costed.key, asked, number))
         opened = None if charged is None else answers.sum(*charged.number)
         if opened is None:
-            break
+            raise ConfigError(
+                f"the stored answer to {costed.ask.label} has lost sum {number + 1} of "
+                f"{costed.sums} that it was made of: restore {SUMS}/ and {QUERY_LEDGER}, or start "
+                "a new folder"
+            )
         kept.append(opened)
     return kept
 

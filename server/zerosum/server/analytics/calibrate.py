@@ -11,13 +11,14 @@ from scipy.optimize import brentq
 
 from zerosum.client.privacy.events import IntegerNoiseDpEvent
 from zerosum.client.privacy.integer_laws import LAWS, Geometric, IntegerLaw, Skellam
+from zerosum.client.queries.query import MOST_WEIGHT
 from zerosum.server.analytics.asks import MechanismChoice
 from zerosum.server.privacy.accountant import Ledger
 
 SMALLEST_WEIGHT = 64
 """Least weight K of moments: below it rounding shows whatever the noise."""
 
-LARGEST_WEIGHT = 1 << 40
+LARGEST_WEIGHT = MOST_WEIGHT
 """Most that K may become: sums of more do not fit into a ring of 64 bits."""
 
 ROUNDING_PART = 1e-3
@@ -169,7 +170,7 @@ def moments_weight(records: int, epsilon: float) -> int:
     Raises
     ------
     ValueError
-        If an argument is out of range, or K would be above 2^40.
+        If an argument is out of range, or K would be above :data:`LARGEST_WEIGHT`.
     """
     if records < 1 or not 0 < epsilon < math.inf:
         raise ValueError(
@@ -177,7 +178,7 @@ def moments_weight(records: int, epsilon: float) -> int:
             f"at {epsilon}"
         )
     weight = SMALLEST_WEIGHT
-    while records * epsilon**2 > ROUNDING_PART * 8 * weight**2:
+    while weight <= LARGEST_WEIGHT and records * epsilon * epsilon > ROUNDING_PART * 8 * weight**2:
         weight *= 2
     if weight > LARGEST_WEIGHT:
         raise ValueError(

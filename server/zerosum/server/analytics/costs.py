@@ -18,7 +18,7 @@ from zerosum.client.queries.moves import moves
 from zerosum.client.queries.query import Moments, Oracle, Query
 from zerosum.client.queries.schema import Schema
 from zerosum.client.request import QueryQuestion
-from zerosum.client.spec.query_privacy import QueryPrivacy
+from zerosum.client.spec.query_privacy import LEAST_SCALE, MOST_LOCAL_EPSILON, QueryPrivacy
 from zerosum.server.analytics.asks import Ask, QueryTerms
 from zerosum.server.analytics.calibrate import Noise, calibrate, moments_weight
 from zerosum.server.analytics.ledger import Part
@@ -228,6 +228,11 @@ def _local(ask: Ask, query: Oracle, terms: QueryTerms) -> Costed:
             f"oracle: a client sends one report, so it is for a budget of unit = "
             f'"client", adjacency = "replace" and cap = 1, and this one has {budget.unit!r}, '
             f"{budget.adjacency!r} and {terms.cap}"
+        )
+    if not LEAST_SCALE <= ask.epsilon <= MOST_LOCAL_EPSILON:
+        raise QueryError(
+            f"oracle: epsilon = {ask.epsilon:g}: a report has one from {LEAST_SCALE:g} to "
+            f"{MOST_LOCAL_EPSILON:g}"
         )
     if query.oracle == "auto":
         size = query.size(terms.schema)

@@ -6,7 +6,7 @@ is refused: it may say of something spent that would then not be counted.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from zerosum.server.analytics.ledger_lines import (
     parse_query_entry,
     parse_query_header,
 )
-from zerosum.server.analytics.query_files import QUERY_LEDGER
+from zerosum.server.analytics.query_files import QUERY_LEDGER, SUMS
 from zerosum.server.analytics.receipts import read_receipt
 from zerosum.server.privacy.ledger_file import LedgerMismatchError, complete_lines, damaged
 from zerosum.server.privacy.observers import ObserverName
@@ -122,6 +122,7 @@ class QueryLedger:
     def __init__(self, path: Path | None, header: QueryHeader, *, read_only: bool = False) -> None:
         self._path, self._read_only = path, read_only
         self.header = header
+        self._failed: OSError | None = None
         self._sums: dict[tuple[int, int], ChargedSum] = {}
         self._charged: dict[QueryKey, QueryCharged] = {}
         self._opened: set[QueryKey] = set()
@@ -209,6 +210,31 @@ class QueryLedger:
             if each.opened or observer == "local"
         ]
 
+    def check_released(self, released: Collection[tuple[int, int]]) -> None:
+        """Refuse to go on where the ledger has lost lines of sums that were opened.
+
+        A line is on the disk before its sum is opened, and is never taken back: a sum that was
+        kept and is not charged shows that what was spent is more than the ledger says.
+
+        Parameters
+        ----------
+        released : collection of (round, attempt)
+            Sums that the folder holds, listed before the ledger was read.
+
+        Raises
+        ------
+        LedgerMismatchError
+            If one of them was never charged.
+        """
+        opened = {number for number, each in self._sums.items() if each.opened}
+        if lost := sorted(set(released) - opened):
+            round, attempt = lost[0]
+            raise damaged(
+                self._path or Path(QUERY_LEDGER),
+                f"{SUMS}/{round}-{attempt}.json was released, and no line says that it was paid "
+                "for",
+            )
+
     def answers_begun(self, ask: str) -> int:
         """Return how many paid answers to a question were begun."""
         return len({each.charge.asked for each in self._sums.values() if each.charge.ask == ask})
@@ -285,6 +311,7 @@ class QueryLedger:
         """
 
         def charge(what: "ChargeKind", group: int, clients: tuple[int, ...]) -> None:
+            self._check_written()
             key = (round, attempt, group)
             if what == "contributions":
                 self._charge_contributions(part, key, clients, len(groups[group]))
@@ -333,13 +360,29 @@ class QueryLedger:
         elif _release(before) != _release(entry):
             raise ValueError(f"{key} was charged for another sum: a number is never used twice")
 
+    def _check_written(self) -> None:
+        """Refuse to go on after a line that may not be on the disk: what it charges is not known.
+
+        In memory it is counted, and would not be written again.
+        """
+        if self._failed is not None:
+            raise QueryError(
+                f"{self._path} could not be written ({self._failed.strerror or self._failed}): "
+                "nothing more is asked until the folder is opened again"
+            )
+
     def _append(self, entry: QueryEntry | QueryHeader) -> None:
+        self._check_written()
         if not isinstance(entry, QueryHeader):
             self._take(entry)
         if self._path is not None and not self._read_only:
             # By json, not by pydantic, which writes a large float otherwise.
             line = json.dumps(entry.model_dump(mode="json"), separators=(",", ":"))
-            append_durably(self._path, line.encode() + b"\n")
+            try:
+                append_durably(self._path, line.encode() + b"\n")
+            except OSError as error:
+                self._failed = error
+                raise
 
     def _take(self, entry: QueryEntry) -> None:
         """Count an entry.
