@@ -111,3 +111,22 @@ def test_fellow_client_faces_what_was_calibrated(f, clients):
     assert variance <= min(faced, costed.privacy.scale**2) * (1 + 1e-9)
     (released,) = costed.event("release").parameters
     assert released == pytest.approx(costed.privacy.scale**2 / f)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"attempts": 0},
+        {"attempts": 2.5},
+        {"where": 5},
+        {"name": None},
+        {"fresh": 1},
+        {"mechanism": 3},
+        {"epsilon": "1"},
+    ],
+    ids=lambda value: next(iter(value)),
+)
+def test_query_of_code_is_refused_as_one_of_a_file_is(changed):
+    # Once noted, it would keep its folder from being read again.
+    with pytest.raises(QueryError, match=next(iter(changed))):
+        Draft(**{"kind": "count", "epsilon": 1.0} | changed)

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.client.queries.errors import QueryError
@@ -48,11 +48,14 @@ from zerosum.simulations.queries.setting import (
 from zerosum.simulations.queries.tables import DealtTable, deal_file, dealt_of
 from zerosum.simulations.terminal.logs import logged
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 log = logging.getLogger("zerosum.simulations")
 
 RUNS = Path("runs")
 
-Data: TypeAlias = str | Path | Mapping[str, Sequence[Any]] | Table
+Data: TypeAlias = "str | Path | Mapping[str, Sequence[Any]] | Table | pd.DataFrame"
 
 
 class Federation:
@@ -89,7 +92,7 @@ class Federation:
         self._plan = plan = file.plan
         self.terms = terms_of(file, dealt.clients)
         secagg = secagg_of(plan, self.terms)
-        self._open = ExitStack()
+        self._open, self._closed = ExitStack(), False
         if folder is not None:
             self._open.enter_context(held_folder(folder))
         try:
@@ -141,7 +144,7 @@ class Federation:
 
         Parameters
         ----------
-        data : path, mapping or Table
+        data : path, mapping, DataFrame or Table
             A CSV or Parquet file, or columns in memory.
         schema : Schema, mapping or path
             The declared domains, or the TOML file that has them under ``[schema]``.
@@ -217,14 +220,16 @@ class Federation:
         return cls.begin(file, data, out)
 
     @classmethod
-    def begin(cls, file: PlanFile, data: Data | None = None, out: str | Path | None = None) -> Self:
+    def begin(
+        cls, file: PlanFile, data: "Data | None" = None, out: str | Path | None = None
+    ) -> Self:
         """Begin what a plan describes, in a folder of its own.
 
         Parameters
         ----------
         file : PlanFile
             Settings, domains and queries.
-        data : path, mapping or Table, optional
+        data : path, mapping, DataFrame or Table, optional
             In place of the plan's own.
         out : str or Path, optional
             New or empty. Default: a new one under ``runs/``.
@@ -257,14 +262,14 @@ class Federation:
         return cls(file, dealt, folder)
 
     @classmethod
-    def resume(cls, path: str | Path, data: Data | None = None) -> Self:
+    def resume(cls, path: str | Path, data: "Data | None" = None) -> Self:
         """Go on with a folder of queries: nothing that was paid for is paid for again.
 
         Parameters
         ----------
         path : str or Path
             The folder.
-        data : path, mapping or Table, optional
+        data : path, mapping, DataFrame or Table, optional
             Where the same data are now; those of memory have to be given again.
 
         Returns
@@ -340,12 +345,20 @@ class Federation:
         Raises
         ------
         QueryError
-            If the question does not fit the schema or the budget.
+            If the question does not fit the schema or the budget, or the federation is closed.
         BudgetExceeded
             Before anything is sent, if too little is left.
         QueryAbandoned
             If too few clients were left in every attempt that the question has.
         """
+        if not isinstance(draft, Draft):
+            raise QueryError(f"{draft!r} is no question: ask(count(epsilon=0.1)) asks one")
+        if self._closed:
+            # Without the lock another process may spend the same budget, and use the same noise.
+            raise QueryError(
+                "this federation is closed, and its folder no longer locked: ask inside of its "
+                f"with block, or go on with Federation.resume({str(self.folder)!r})"
+            )
         with ExitStack() as around:
             around.enter_context(alone("query"))
             if self.folder is not None:
@@ -392,7 +405,8 @@ class Federation:
         return write_query_report(self.folder)
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Let go of the folder: nothing more can be asked."""
+        self._closed = True
         self._open.close()
 
     def __enter__(self) -> Self:

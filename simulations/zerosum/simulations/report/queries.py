@@ -10,6 +10,7 @@ from typing import Any
 from zerosum.client.files.durable_append import replace_file
 from zerosum.server.analytics.query_files import CELLS
 from zerosum.server.analytics.query_spending import QuerySpending, read_spending_of
+from zerosum.server.analytics.released_answer import FIGURES
 from zerosum.server.analytics.stored_answers import read_answers
 from zerosum.server.privacy.observers import OBSERVERS
 from zerosum.server.privacy.rounding import epsilon_text
@@ -79,11 +80,10 @@ def _cells(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     try:
         with path.open(encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file)
-            rows = list(reader)
+            names = list(reader.fieldnames or ())
+            return [name for name in names if name not in FIGURES], list(reader)
     except FileNotFoundError:
         return [], []
-    names = [n for n in reader.fieldnames or () if n not in ("value", "std", "low", "high")]
-    return names, rows
 
 
 def _row(row: Mapping[str, str], labels: list[str], kind: str) -> list[str]:
