@@ -177,7 +177,9 @@ def moments_weight(records: int, epsilon: float) -> int:
             f"at {epsilon}"
         )
     weight = SMALLEST_WEIGHT
-    while records * epsilon**2 > ROUNDING_PART * 8 * weight**2:
+    # By the root: the square of a float may be none.
+    least = epsilon * math.sqrt(records / (8 * ROUNDING_PART))
+    while weight < least and weight <= LARGEST_WEIGHT:
         weight *= 2
     if weight > LARGEST_WEIGHT:
         raise ValueError(
