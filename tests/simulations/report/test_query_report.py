@@ -311,7 +311,7 @@ def test_hostile_names_are_shown_and_not_run(tmp_path: Path) -> None:
     def hostile(folder: Path) -> None:
         found = document(folder)
         for each in found["answers"]:
-            each["sentence"] = each["name"] = each["query"]["column"] = HOSTILE
+            each["sentence"] = each["query"]["column"] = HOSTILE
             each["tables"] = [
                 [{"column": HOSTILE, "labels": [HOSTILE] * len(axis["labels"])} for axis in axes]
                 for axes in each["tables"]

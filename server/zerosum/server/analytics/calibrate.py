@@ -11,15 +11,9 @@ from scipy.optimize import brentq
 
 from zerosum.client.privacy.events import IntegerNoiseDpEvent
 from zerosum.client.privacy.integer_laws import LAWS, Geometric, IntegerLaw, Skellam
-from zerosum.client.queries.query import MOST_WEIGHT
+from zerosum.client.queries.query import LEAST_WEIGHT, MOST_WEIGHT
 from zerosum.server.analytics.asks import MechanismChoice
 from zerosum.server.privacy.accountant import Ledger
-
-SMALLEST_WEIGHT = 64
-"""Least weight K of moments: below it rounding shows whatever the noise."""
-
-LARGEST_WEIGHT = MOST_WEIGHT
-"""Most that K may become: sums of more do not fit into a ring of 64 bits."""
 
 ROUNDING_PART = 1e-3
 """Largest part of the noise's variance that rounding of moments may add."""
@@ -170,20 +164,22 @@ def moments_weight(records: int, epsilon: float) -> int:
     Raises
     ------
     ValueError
-        If an argument is out of range, or K would be above :data:`LARGEST_WEIGHT`.
+        If an argument is out of range, or K would be above 2^30.
     """
     if records < 1 or not 0 < epsilon < math.inf:
         raise ValueError(
             f"a weight is chosen for 1 record or more at an epsilon above 0, not for {records} "
             f"at {epsilon}"
         )
-    weight = SMALLEST_WEIGHT
-    while weight <= LARGEST_WEIGHT and records * epsilon * epsilon > ROUNDING_PART * 8 * weight**2:
+    weight = LEAST_WEIGHT
+    # By the root: the square of a float may be none.
+    least = epsilon * math.sqrt(records / (8 * ROUNDING_PART))
+    while weight < least and weight <= MOST_WEIGHT:
         weight *= 2
-    if weight > LARGEST_WEIGHT:
+    if weight > MOST_WEIGHT:
         raise ValueError(
             f"epsilon = {epsilon:g} leaves so little noise that moments of {records} records would "
-            f"take a weight above {LARGEST_WEIGHT}; lower epsilon"
+            f"take a weight above {MOST_WEIGHT}; lower epsilon"
         )
     return weight
 
