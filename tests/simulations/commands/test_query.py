@@ -91,6 +91,7 @@ def test_mistake_is_one_line_and_leaves_nothing(folder, arguments, message):
         (("[schema]", "[domains]"), "[schema]"),
         (('where = "age >= 5"', "where = 5"), "where = 5"),
         (("clients = 4", "clients = 4\nclients = 5"), "not valid TOML"),
+        (("epsilon = 1.0\n", 'epsilon = 1.0\nname = "x"\n'), "two queries have it"),
         (('kind = "count"', 'kind = "count"\nname = "x"\nattempts = 0'), "attempts = 0"),
     ],
     ids=lambda value: value[1][:30] if isinstance(value, tuple) else "",

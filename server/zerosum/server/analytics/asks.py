@@ -14,6 +14,10 @@ if TYPE_CHECKING:  # whose accountant takes a second to import
     from zerosum.server.analytics.budget import Budget
 
 MechanismChoice = Literal["auto", "geometric", "skellam"]
+"""Law of the noise, or the one with less of it."""
+
+Rule = Literal["plan", "sum", "renyi"]
+"""How the costs of a budget add up."""
 
 DEFAULT_HONEST_FRACTION: Final = 0.8
 """f: the part of the clients whose noise makes the guarantee."""

@@ -20,11 +20,11 @@ from scipy.optimize import brentq
 from zerosum.client import renyi_filter
 from zerosum.client.privacy import events, renyi_curves
 from zerosum.client.queries.errors import QueryError
+from zerosum.server.analytics.asks import Rule
 from zerosum.server.privacy import event_costs
 from zerosum.server.privacy.accountant import Ledger
 from zerosum.server.privacy.rounding import epsilon_text, remainder_text
 
-Rule = Literal["plan", "sum", "renyi"]
 ObservedBy = Literal["local", "sum", "release"]
 Unit = Literal["record", "client"]
 QueryAdjacency = Literal["zero_out", "replace"]

@@ -4,16 +4,15 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import get_args
 
 from dp_accounting import get_sigma_gaussian
 from scipy.optimize import brentq
 
 from zerosum.client.privacy.events import IntegerNoiseDpEvent
 from zerosum.client.privacy.integer_laws import LAWS, Geometric, IntegerLaw, Skellam
+from zerosum.server.analytics.asks import MechanismChoice
 from zerosum.server.privacy.accountant import Ledger
-
-MechanismChoice = Literal["auto", "geometric", "skellam"]
 
 SMALLEST_WEIGHT = 64
 """Least weight K of moments: below it rounding shows whatever the noise."""

@@ -73,7 +73,7 @@ class Draft:
     attempts: int = 1
 
     @classmethod
-    def read(cls, written: Mapping[str, Any], *, at: str = "a query") -> "Draft":
+    def read(cls, written: Mapping[str, Any], *, at: str = "") -> "Draft":
         """Read a table of ``[[queries]]``.
 
         Parameters
@@ -81,7 +81,7 @@ class Draft:
         written : mapping
             As TOML has it.
         at : str
-            What it is called in messages.
+            Begins the message of what is wrong, as ``"plan.toml, query 2: "``.
 
         Returns
         -------
@@ -96,23 +96,26 @@ class Draft:
         kind = str(written.get("kind"))
         if kind not in KINDS:
             hint = did_you_mean(kind, KINDS) or f": there are {', '.join(KINDS)}"
-            raise QueryError(f"{at}: kind = {written.get('kind')!r} is no kind of query{hint}")
+            raise QueryError(f"{at}kind = {written.get('kind')!r} is no kind of query{hint}")
         own = {key: written[key] for key in _OWN if key in written}
         fields = {k: v for k, v in written.items() if k not in own and k != "kind"}
         for key in fields:
             if key not in FIELDS[kind]:
                 known = (*FIELDS[kind], *_OWN)
                 hint = did_you_mean(key, known) or f": a {kind} has {', '.join(known)}"
-                raise QueryError(f"{at}: unknown key {key} = {fields[key]!r}{hint}")
+                raise QueryError(f"{at}unknown key {key} = {fields[key]!r}{hint}")
         if "epsilon" not in own:
-            raise QueryError(f"{at}: epsilon is missing: write what it may cost, as epsilon = 0.1")
-        check_epsilon(own["epsilon"])
+            raise QueryError(f"{at}epsilon is missing: write what it may cost, as epsilon = 0.1")
+        try:
+            check_epsilon(own["epsilon"])
+        except QueryError as error:
+            raise QueryError(f"{at}{error}") from None
         for key, type_ in (("where", str), ("name", str), ("mechanism", str), ("fresh", bool)):
             if key in own and not isinstance(own[key], type_):
-                raise QueryError(f"{at}: {key} = {own[key]!r}: write a {_TYPES[type_]}")
+                raise QueryError(f"{at}{key} = {own[key]!r}: write a {_TYPES[type_]}")
         attempts = own.get("attempts", 1)
         if not isinstance(attempts, int) or isinstance(attempts, bool) or not 1 <= attempts <= 100:
-            raise QueryError(f"{at}: attempts = {attempts!r}: write 1 to 100")
+            raise QueryError(f"{at}attempts = {attempts!r}: write 1 to 100")
         return cls(kind, fields=fields, **own)
 
     def values(self) -> dict[str, Any]:

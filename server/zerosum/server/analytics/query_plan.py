@@ -24,11 +24,10 @@ from zerosum.client.queries.schema import (
 )
 from zerosum.client.request import MAX_RECORDS
 from zerosum.client.spec import Fraction, PositiveInt, Spec
+from zerosum.server.analytics.asks import Rule
 from zerosum.server.analytics.drafts import Draft
 
 DEFAULT_DELTA: Final = 1e-6
-
-Rule = Literal["plan", "sum", "renyi"]
 
 
 class BudgetSpec(Spec):
@@ -137,7 +136,7 @@ def parse_plan(document: Mapping[str, Any], where: str) -> PlanFile:
         raise QueryError(f"{where}: queries are tables, each under [[queries]]")
     plan = plan_of(settings, f"{where}: ")
     drafts = tuple(
-        Draft.read(each, at=f"{where}, query {number}") for number, each in enumerate(written, 1)
+        Draft.read(each, at=f"{where}, query {number}: ") for number, each in enumerate(written, 1)
     )
     return PlanFile(plan=plan, domains=Schema.of(section), queries=drafts)
 

@@ -18,13 +18,13 @@ from zerosum.client.queries.table import Table
 from zerosum.client.request import MAX_RECORDS
 from zerosum.server.analytics.answers import Answer
 from zerosum.server.analytics.ask import ask
-from zerosum.server.analytics.asks import QueryAbandoned
+from zerosum.server.analytics.asks import QueryAbandoned, Rule
 from zerosum.server.analytics.budget import Spent, spend
 from zerosum.server.analytics.costs import Costed, cost
 from zerosum.server.analytics.drafts import Draft
 from zerosum.server.analytics.ledger import QueryLedger
 from zerosum.server.analytics.query_files import QUERY_LEDGER
-from zerosum.server.analytics.query_plan import DEFAULT_DELTA, PlanFile, Rule, plan_of
+from zerosum.server.analytics.query_plan import DEFAULT_DELTA, PlanFile, plan_of
 from zerosum.server.analytics.query_spending import QuerySpending, spending_of
 from zerosum.server.analytics.stored_answers import StoredAnswers
 from zerosum.server.runs.run_folder import CLIENT_LOG, SERVER_LOG
