@@ -13,6 +13,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.mark.parametrize(
     ("script", "says"),
     [
+        ("attack_differencing_counts.py", "masked: 100.0% of the bits right"),
         ("attack_subset_sums.py", "exact sums: 100% of the bits right"),
         ("attack_small_tables.py", "of the ages are known to two years"),
         ("attack_linkage.py", "k-anonymous, k = 5: 0.0% of the people are unique"),

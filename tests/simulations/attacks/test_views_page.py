@@ -20,6 +20,10 @@ from zerosum.simulations.attacks.protocol.asked_sums import AskedSumsSetting
 from zerosum.simulations.attacks.protocol.sessions import SessionsSetting
 from zerosum.simulations.attacks.published.ages import TablesSetting
 from zerosum.simulations.attacks.published.answers import AnswersSetting
+from zerosum.simulations.attacks.published.asked_subsets import AskedSubsets
+from zerosum.simulations.attacks.published.asked_tables import noised
+from zerosum.simulations.attacks.published.counts import CountsSetting
+from zerosum.simulations.attacks.published.lied_counts import LiedCountsSetting
 from zerosum.simulations.attacks.published.released import ReleasedSetting
 
 PAGE = (Path(__file__).parents[3] / "docs" / "attack-views.md").read_text(encoding="utf-8")
@@ -109,6 +113,33 @@ def test_sums_over_nodes_are_of_the_types_and_shapes_that_the_page_says(one_thre
     scene = setting.play(Curious(), Defense("masked", "double"), 0)
     check(scene.view, "AskedView", set(), scene.truth)
     assert not np.any(view_of(scene).totals), "nobody trains as long as nobody lies"
+
+
+class Liar:
+    threat = ThreatModel("malicious client", colluders=1)
+
+    def craft(self, view, rng):
+        check(view, "LiedCountsView", {"counts"})
+        return 1
+
+
+class Insider:
+    threat = ThreatModel("analyst", knows=frozenset({"other records"}))
+
+
+@pytest.mark.parametrize(
+    ("setting", "attack", "lacks"),
+    [
+        (CountsSetting(groups=10, times=2), Insider(), set()),
+        (CountsSetting(groups=10), Curious(), {"others"}),
+        (AskedSubsets(people=10, queries=8), Curious(), set()),
+        (LiedCountsSetting(), Liar(), set()),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_answers_to_queries_are_of_the_types_and_shapes_that_the_page_says(setting, attack, lacks):
+    scene = setting.play(attack, noised(1.0), 0)
+    check(scene.view, type(scene.view).__name__, lacks, scene.truth)
 
 
 def check(view, kind, lacks, truth=None):

@@ -64,7 +64,15 @@ from .protocol.weak_masks import ScalarMasks as ScalarMasks
 from .protocol.weak_seeds import SeedSearch as SeedSearch
 from .published.ages import TablesSetting as TablesSetting
 from .published.answers import AnswersSetting as AnswersSetting
+from .published.asked_subsets import AskedSubsets as AskedSubsets
+from .published.asked_tables import QueryDefense as QueryDefense
+from .published.counts import CountsSetting as CountsSetting
+from .published.differencing_counts import KnowingTheOthers as KnowingTheOthers
+from .published.differencing_counts import Subtracting as Subtracting
+from .published.lied_counts import LiedCountsSetting as LiedCountsSetting
 from .published.linkage import Linkage as Linkage
+from .published.lying_counts import AddingRecords as AddingRecords
+from .published.lying_counts import AsMuchAsPasses as AsMuchAsPasses
 from .published.released import ReleasedSetting as ReleasedSetting
 from .published.small_tables import ConsistentRecords as ConsistentRecords
 from .published.subset_sums import LeastSquares as LeastSquares

@@ -1,7 +1,7 @@
 """Simulated clients that hold tables: the handlers of a deployment, in this process."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,6 +117,10 @@ class TableCohort:
         return clients, total
 
 
+Clients: TypeAlias = Callable[[DealtTable, Entropy, SecAggSpec], TableEnvironment]
+"""Makes the clients of a federation."""
+
+
 def table_coordinator(
     dealt: DealtTable,
     entropy: Entropy,
@@ -125,6 +129,7 @@ def table_coordinator(
     run_id: bytes,
     dropout: float,
     seed: int,
+    environment: Clients = TableEnvironment,
 ) -> Coordinator:
     """Return a coordinator of clients that hold tables.
 
@@ -142,21 +147,23 @@ def table_coordinator(
         Part of the clients that vanish before they send their vectors.
     seed : int
         Draws who vanishes.
+    environment : callable
+        Makes the clients: by default they are honest.
 
     Returns
     -------
     Coordinator
         Over a grid in this process, whose clients handle the messages of a deployment.
     """
-    environment = TableEnvironment(dealt, entropy, secagg)
+    made = environment(dealt, entropy, secagg)
     faults = FaultPlan(FaultSpec(contribute=dropout), seed)
     at_once = secagg.protocol == "ideal" and dealt.clients > MOST_MESSAGES
     return Coordinator(
-        InProcessGrid(build_app(lambda context: environment), dealt.clients, faults=faults),
-        Nodes(nodes(dealt.clients), environment.roster),
+        InProcessGrid(build_app(lambda context: made), dealt.clients, faults=faults),
+        Nodes(nodes(dealt.clients), made.roster),
         secagg,
         run_id=run_id,
         entropy=entropy,
-        cache=environment.cache,
-        cohort=TableCohort(environment, faults) if at_once else None,
+        cache=made.cache,
+        cohort=TableCohort(made, faults) if at_once else None,
     )

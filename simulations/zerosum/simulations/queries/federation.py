@@ -29,7 +29,7 @@ from zerosum.server.analytics.query_spending import QuerySpending, spending_of
 from zerosum.server.analytics.stored_answers import StoredAnswers
 from zerosum.server.runs.run_folder import CLIENT_LOG, SERVER_LOG
 from zerosum.simulations.engine.one_at_a_time import alone
-from zerosum.simulations.queries.clients import table_coordinator
+from zerosum.simulations.queries.clients import Clients, TableEnvironment, table_coordinator
 from zerosum.simulations.queries.query_folder import (
     create_folder,
     fingerprint,
@@ -68,6 +68,8 @@ class Federation:
         Whose rows are whose.
     folder : Path or None
         Where all of it is kept; None keeps it in memory.
+    environment : callable
+        Makes the clients: by default they are honest.
 
     Raises
     ------
@@ -75,7 +77,14 @@ class Federation:
         If the plan's parts do not go together, or cost more than its budget.
     """
 
-    def __init__(self, file: PlanFile, dealt: DealtTable, folder: Path | None) -> None:
+    def __init__(
+        self,
+        file: PlanFile,
+        dealt: DealtTable,
+        folder: Path | None,
+        *,
+        environment: Clients = TableEnvironment,
+    ) -> None:
         self._file, self.folder = file, folder
         self._plan = plan = file.plan
         self.terms = terms_of(file, dealt.clients)
@@ -98,6 +107,7 @@ class Federation:
             run_id=run_id(file),
             dropout=plan.dropout,
             seed=plan.seed,
+            environment=environment,
         )
 
     @classmethod

@@ -10,6 +10,9 @@ from zerosum.simulations.attacks.harness.interface import Case, Defense, NotAppl
 from zerosum.simulations.attacks.harness.play import Cell, play
 from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.published.answers import AnswersSetting, AnswersView
+from zerosum.simulations.attacks.published.asked_subsets import AskedSubsets
+from zerosum.simulations.attacks.published.asked_tables import MASKED, noised
+from zerosum.simulations.attacks.published.asked_tables import PLAIN as UNNOISED
 from zerosum.simulations.attacks.published.people import dealt
 from zerosum.simulations.attacks.published.subset_sums import LeastSquares, LinearProgram, WithPrior
 from zerosum.simulations.attacks.published.sums import private_sum_of
@@ -128,6 +131,63 @@ def test_a_missing_file_is_named():
     gone = AnswersSetting(path="gone/heart.csv")
     with pytest.raises(DataError, match=r"gone/heart\.csv.*no such file"):
         gone.play(LeastSquares(), PLAIN, 0)
+
+
+ASKED = AskedSubsets(people=40, queries=80, clients=5)
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.adaptive)
+def test_real_queries_without_noise_reveal_every_bit_masked_or_not(attack):
+    assert right(attack, ASKED, UNNOISED)[0] == 1
+    assert right(attack, ASKED, MASKED)[0] == 1
+
+
+def test_a_query_counts_a_group_and_everybody_else():
+    scene = ASKED.play(LeastSquares(), UNNOISED, 0)
+    view = view_of(scene)
+    assert view.queries.shape == (160, 40)
+    assert (view.queries[:80] ^ view.queries[80:]).all()
+    np.testing.assert_array_equal(view.answers, view.queries.astype(float) @ scene.truth["bits"])
+
+
+@pytest.mark.parametrize("epsilon", [0.25, 1.0])
+def test_queries_cost_what_they_add_up_to(epsilon):
+    """Each one's noise is of scale 1/epsilon, and the server tops it up to 1/f of it."""
+    scene = ASKED.play(LeastSquares(), noised(epsilon), 0)
+    view = view_of(scene)
+    errors = view.answers - view.queries.astype(float) @ scene.truth["bits"]
+    a = np.exp(-epsilon)
+    wanted = np.sqrt(1.25 * 2 * a) / (1 - a)
+    assert view.noise_std == pytest.approx(wanted)
+    assert ASKED.noise(epsilon) == pytest.approx(wanted / np.sqrt(40))
+    assert errors.std() == pytest.approx(wanted, rel=0.25)
+    _, outcome = right(LeastSquares(), ASKED, noised(epsilon))
+    assert f"80 queries of epsilon {epsilon:g} have {80 * epsilon:g} in all" in outcome.note
+    assert present(outcome.epsilon) < 80 * epsilon
+
+
+def test_the_ledger_of_real_queries_adds_up_to_answers_times_epsilon(monkeypatch):
+    from zerosum.simulations.attacks.published import asked_subsets
+
+    spent = []
+
+    def watched(asked):
+        spent.append((asked.budget.used, asked.ledger.receipts("sum")))
+        return released(asked)
+
+    released = asked_subsets.released
+    monkeypatch.setattr(asked_subsets, "released", watched)
+    ASKED.play(LeastSquares(), noised(0.25), 7)
+    ((used, (receipt,)),) = spent
+    assert used == 80 * 0.25
+    assert receipt.moves == (1,) * 80
+    assert receipt.pure_epsilon() == pytest.approx(20, rel=1e-12)
+
+
+def test_much_noise_in_real_queries_leaves_little_beyond_the_majority():
+    loud = [right(WithPrior(), ASKED, noised(0.05), seed)[0] for seed in range(3)]
+    quiet = [right(WithPrior(), ASKED, noised(2.0), seed)[0] for seed in range(3)]
+    assert np.mean(loud) < 0.8 < 0.99 < np.mean(quiet)
 
 
 @pytest.mark.slow

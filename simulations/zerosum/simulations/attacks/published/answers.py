@@ -101,7 +101,7 @@ class AnswersSetting:
     def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
         """Draw people and queries, and answer; see :class:`~.interface.Setting`."""
         check_played(protection)
-        queries, bits, share = _drawn(self, seed)
+        queries, bits, share = drawn_subsets(self, seed)
         answered = _answered(self, protection, seed)
         view = AnswersView(
             threat=attack.threat,
@@ -130,7 +130,7 @@ class AnswersSetting:
 @lru_cache(maxsize=8)
 def _answered(setting: AnswersSetting, protection: Defense, seed: int) -> Answered:
     """Return the answers, the same for every attack on them."""
-    queries, bits, _ = _drawn(setting, seed)
+    queries, bits, _ = drawn_subsets(setting, seed)
     # Each protection has its own stream of noise: with a shared one their columns would repeat the
     # same errors, and look alike by chance.
     coins = int(numpy_generator(seed, f"answers {protection.name}").integers(2**31))
@@ -138,7 +138,34 @@ def _answered(setting: AnswersSetting, protection: Defense, seed: int) -> Answer
 
 
 @lru_cache(maxsize=8)
-def _drawn(setting: AnswersSetting, seed: int) -> tuple[np.ndarray, np.ndarray, float]:
+def drawn_subsets(setting: AnswersSetting, seed: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Draw people and queries.
+
+    Parameters
+    ----------
+    setting : AnswersSetting
+        How many of either.
+    seed : int
+        Nobody is drawn with two seeds.
+
+    Returns
+    -------
+    queries : ndarray of bool
+        Shape (m, n): the people whom each query counts; each person is in half of them.
+    bits : ndarray of bool
+        Shape (n,): each person's.
+    share : float
+        Fraction of the whole population whose bit is set.
+
+    Raises
+    ------
+    DataError
+        If the data have fewer people, or cannot be read.
+    ValueError
+        If the queries are odd in number.
+    NotApplicable
+        If earlier seeds took too many people.
+    """
     population = private_bits(setting.path)
     if not 0 < setting.people <= len(population):
         raise DataError(f"people = {setting.people}: give 1 to {len(population)}, as the data has")

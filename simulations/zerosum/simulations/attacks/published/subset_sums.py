@@ -26,6 +26,11 @@ from zerosum.simulations.attacks.harness.interface import (
 )
 from zerosum.simulations.attacks.harness.metrics import Proportion
 from zerosum.simulations.attacks.published.answers import AnswersSetting, AnswersView, Noise
+from zerosum.simulations.attacks.published.asked_subsets import AskedSubsets, total_cost
+from zerosum.simulations.attacks.published.asked_tables import MASKED, PLAIN, noised
+
+EPSILONS = (1.0, 0.5, 0.25, 0.1)
+"""Of each real query with geometric noise."""
 
 _LEAST_NOISE = 1e-3
 """Noise assumed for an answer without noise: rounding in the encoding stays below it."""
@@ -54,7 +59,7 @@ class SubsetSums(ABC):
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("bits right"),)
 
     def cases(self, suite: str) -> Iterable[Case]:
-        """Yield noise from none to 2 sqrt(n), distributed, central and local."""
+        """Yield noise from none to 2 sqrt(n), whoever adds it; and real queries."""
         setting = AnswersSetting(self.people, self.people * self.answers, self.path)
         yield Case(setting, Defense("plain", clip=setting.clip), {"noise": 0.0})
         levels = (0.25, 0.5, 1.0, 2.0)
@@ -69,6 +74,11 @@ class SubsetSums(ABC):
                 fewer = AnswersSetting(self.people, self.people * answers, self.path)
                 yield Case(fewer, fewer.noised("distributed", 0.5))
             yield Case(setting, masked, {"noise": 0.0})
+        # Half as many queries, each of which counts both a group and everybody else.
+        asked = AskedSubsets(self.people, setting.queries // 2, self.path)
+        yield from (Case(asked, one, {"noise": 0.0}) for one in (PLAIN, MASKED))
+        for epsilon in EPSILONS:
+            yield Case(asked, noised(epsilon), {"noise": asked.noise(epsilon)})
 
     def baseline(self, view: AnswersView, rng: np.random.Generator) -> Guess:
         """Guess for everybody what most people have."""
@@ -76,7 +86,8 @@ class SubsetSums(ABC):
 
     def run(self, view: AnswersView, rng: np.random.Generator) -> Guess:
         """Solve for the bits."""
-        return Guess({"bits": self.solve(view.queries.astype(np.float64), view.answers, view)})
+        bits = self.solve(view.queries.astype(np.float64), view.answers, view)
+        return Guess({"bits": bits}, total_cost(view))
 
     @abstractmethod
     def solve(self, queries: np.ndarray, answers: np.ndarray, view: AnswersView) -> np.ndarray:
