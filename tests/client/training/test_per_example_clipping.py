@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from zerosum.client.task import TaskError
-from zerosum.client.training import ghost_norms, per_example_clipping
+from zerosum.client.training import ghost_norms, per_example_clipping, products
 from zerosum.client.training.flat_parameters import flatten
 from zerosum.client.training.ghost_norms import Capture, measure
 from zerosum.client.training.per_example_clipping import ClippedGradients
+from zerosum.client.training.torch_internals import onednn_product
 
 CLIP = 0.3
 
@@ -148,6 +149,35 @@ def test_one_backward_pass_gives_what_a_loop_gives(name: str, count: int) -> Non
     each = ClippedGradients(flat, losses, layerwise=False)
     assert torch.allclose(each.clipped_sum(inputs, targets, CLIP), expected, rtol=0, atol=1e-10)
     assert each.way == "vmap"
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("name", ["linear without bias", "mlp", "in place", "few positions"])
+def test_large_float32_products_of_layers_are_onednn_s_where_mkl_is_narrow(
+    monkeypatch: pytest.MonkeyPatch, name: str, narrow: bool
+) -> None:
+    products_by_onednn: list[torch.dtype] = []
+
+    def counted(left: Tensor, right: Tensor) -> Tensor | None:
+        products_by_onednn.append(left.dtype)
+        return onednn_product(left, right)
+
+    monkeypatch.setattr(products, "LARGE", 1)
+    monkeypatch.setattr(products, "mkl_is_narrow", lambda: narrow)
+    monkeypatch.setattr(products, "onednn_product", counted)
+    make, shape = SHAPES[name]
+    model = seeded(make)
+    inputs, targets = batch(9, *shape)
+    expected = loop(model, inputs, targets, CLIP)
+    clipped = ClippedGradients(flatten(model), losses, apart=True)
+    assert torch.allclose(clipped.clipped_sum(inputs, targets, CLIP), expected, rtol=0, atol=1e-10)
+    assert not products_by_onednn
+    clipped = ClippedGradients(flatten(seeded(make).float()), losses, apart=True)
+    found = clipped.clipped_sum(inputs.float(), targets, CLIP).double()
+    assert bool(products_by_onednn) == narrow
+    torch.testing.assert_close(found, expected, rtol=0, atol=2e-6)
+    for other in (0.999 * CLIP, 1.001 * CLIP):  # what the comparison can tell
+        assert (found - loop(model, inputs, targets, other)).abs().max() > 2e-5
 
 
 @pytest.mark.parametrize("room", [0, 1000, 1 << 24])

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.nn.grad import conv2d_weight
 
+from zerosum.client.training.products import multiplied
 from zerosum.client.training.torch_internals import padding_of
 
 LAYERS: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv2d)
@@ -208,10 +209,9 @@ def write_weighted_sum(
         place.copy_(_convolution_weight(layer, capture.inputs, weighed))
         return
     rows, inputs = weighed.flatten(0, -2), capture.inputs.flatten(0, -2)
-    if place.dtype == rows.dtype:
-        torch.mm(rows.T, inputs, out=place)
-    else:
-        place.copy_(rows.T @ inputs)
+    result = multiplied(rows.T, inputs, place if place.dtype == rows.dtype else None)
+    if result is not place:
+        place.copy_(result)
 
 
 def _squares(rows: torch.Tensor) -> torch.Tensor:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from zerosum.client.training.products import multiplied
 from zerosum.client.training.projection import Projection
 from zerosum.client.training.torch_internals import (
     MissingMember,
@@ -91,7 +92,7 @@ def _back_through_relu(call: Call, gradient: torch.Tensor) -> torch.Tensor:
 
 
 _RULES: dict[type[nn.Module], Callable[[Call, torch.Tensor], torch.Tensor]] = {
-    nn.Linear: lambda call, gradient: gradient @ call.stage.weight.detach(),
+    nn.Linear: lambda call, gradient: multiplied(gradient, call.stage.weight.detach()),
     nn.ReLU: _back_through_relu,
     nn.Flatten: lambda call, gradient: gradient.reshape(call.inputs.shape),
     nn.Identity: lambda call, gradient: gradient,
@@ -239,11 +240,19 @@ def run(stages: Stages, inputs: Any) -> tuple[torch.Tensor, list[Call]]:
                 # A copy: a leaf cannot be changed in place.
                 output = kind.forward(stage, state.clone() if stages.change_inputs else state)
         else:
-            output = kind.forward(stage, state)
+            output = (_linear if kind is nn.Linear else kind.forward)(stage, state)
         if seen:
             calls.append(Call(stage, state, output, _version(state)))
         state = output.detach()
     return state.requires_grad_(), calls
+
+
+def _linear(layer: Any, state: torch.Tensor) -> torch.Tensor:
+    """Return what a layer gives that autograd does not go back through."""
+    if state.dim() != 2 or state.dtype != torch.float32:
+        return nn.Linear.forward(layer, state)
+    output = multiplied(state, layer.weight.t())
+    return output if layer.bias is None else output.add_(layer.bias)
 
 
 def _laid_out(stages: Stages, inputs: Any) -> torch.Tensor:

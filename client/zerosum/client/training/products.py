@@ -37,6 +37,32 @@ def product_of(rows: int, shared: int, columns: int, dtype: torch.dtype) -> Prod
     return lambda left, right, out: torch.mm(left, right, out=out)
 
 
+def multiplied(
+    left: torch.Tensor, right: torch.Tensor, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Multiply by a matrix, on any device, a CPU's by :func:`product_of`.
+
+    Parameters
+    ----------
+    left : torch.Tensor
+        Shape (..., shared).
+    right : torch.Tensor
+        Shape (shared, columns).
+    out : torch.Tensor, optional
+        Memory for a result of two dimensions.
+
+    Returns
+    -------
+    torch.Tensor
+        Shape (..., columns): ``out``, or another.
+    """
+    if left.dim() != 2 or not left.is_cpu:
+        return torch.matmul(left, right, out=out)
+    (rows, shared), columns = left.shape, right.shape[1]
+    out = left.new_empty((rows, columns)) if out is None else out
+    return product_of(rows, shared, columns, left.dtype)(left, right, out)
+
+
 def _by_onednn(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     result = onednn_product(left, right.t())
     return torch.mm(left, right, out=out) if result is None else result
