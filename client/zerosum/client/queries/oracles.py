@@ -17,13 +17,11 @@ from numpy.typing import NDArray
 from zerosum.client.privacy.pmf import exp_negative
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.query import OracleKind
+from zerosum.client.spec.query_privacy import MOST_LOCAL_EPSILON
 from zerosum.secagg.randomness import Keystream
 
 COIN_BITS = 192
 """Bits of a coin and of its threshold."""
-
-MOST_EPSILON = 20.0
-"""Beyond it a report is the value itself, and OLH would hash into 2^29 cells."""
 
 _HEADS = 1 << COIN_BITS
 _EXP_BITS = COIN_BITS + 64
@@ -46,7 +44,7 @@ def choose(k: int, epsilon: float) -> OracleKind:
     OracleKind
         `k-rr` where k < 3 e^epsilon + 2, else `oue`.
     """
-    _check(k, epsilon)
+    check_report(k, epsilon)
     return "k-rr" if k < 3 * math.exp(epsilon) + 2 else "oue"
 
 
@@ -72,7 +70,7 @@ def probabilities(kind: OracleKind, k: int, epsilon: float) -> tuple[float, floa
     QueryError
         If there is no such report.
     """
-    _check(k, epsilon)
+    check_report(k, epsilon)
     odds = math.exp(epsilon)
     if kind in ("rr", "k-rr"):
         return odds / (odds + k - 1), 1 / (odds + k - 1)
@@ -110,7 +108,7 @@ def report(
     QueryError
         If there is no such value or report.
     """
-    _check(k, epsilon)
+    check_report(k, epsilon)
     if not 0 <= value < k:
         raise QueryError(f"oracle: there is no value {value} of {k}")
     if kind in ("rr", "k-rr"):
@@ -188,9 +186,24 @@ def hashed(seed: bytes, value: int, g: int) -> int:
     return int.from_bytes(digest, "little") % g
 
 
-def _check(k: int, epsilon: float) -> None:
-    if not 0 < epsilon <= MOST_EPSILON:
-        raise QueryError(f"oracle: epsilon = {epsilon} is not above 0 and at most {MOST_EPSILON:g}")
+def check_report(k: int, epsilon: float) -> None:
+    """Refuse a report that would say nothing, or the value itself.
+
+    Parameters
+    ----------
+    k : int
+        Number of values.
+    epsilon : float
+
+    Raises
+    ------
+    QueryError
+        If epsilon is above 20 or none, or there are fewer than two values.
+    """
+    if not 0 < epsilon <= MOST_LOCAL_EPSILON:
+        raise QueryError(
+            f"oracle: epsilon = {epsilon} is not above 0 and at most {MOST_LOCAL_EPSILON:g}"
+        )
     if k < 2:
         raise QueryError(f"oracle: a report of {k} values says nothing; two or more are needed")
 

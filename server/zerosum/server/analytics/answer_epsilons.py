@@ -1,9 +1,9 @@
 """What one answer costs against each observer, as typed bounds."""
 
+import math
 from collections.abc import Mapping
 
 from zerosum.client.privacy.counts import counting_mechanism
-from zerosum.client.privacy.geometric import DistributedGeometric
 from zerosum.client.queries.moves import moves
 from zerosum.server.analytics.costs import Costed
 from zerosum.server.privacy.accountant import Ledger
@@ -30,14 +30,13 @@ def epsilons(costed: Costed) -> Mapping[str, EpsilonBound]:
         replace, as if masks were broken.
     """
     budget = costed.terms.budget
-    whole = (GUARANTEED,)
     if costed.privacy.noise_inside:
         return {
             name: _composed(costed, name, (OWN_REPORT,)) for name in ("release", "sum", "local")
         }
     return {
         "release": _composed(costed, "release", (TOPPED_UP,)),
-        "sum": _composed(costed, "sum", whole),
+        "sum": _composed(costed, "sum", (GUARANTEED,)),
         "local": _one_share(costed, budget.delta),
     }
 
@@ -67,15 +66,15 @@ def _one_share(costed: Costed, delta: float) -> EpsilonBound:
     mechanism = counting_mechanism(
         privacy.law,
         privacy.scale,
-        terms.clients // terms.groups,
+        terms.smallest_cohort,
         privacy.honest_fraction,
         replaced,
     )
     note = "each contribution carries one client's share of the noise"
-    if isinstance(mechanism, DistributedGeometric):
-        value, accountant = costed.sums * mechanism.share_epsilon(replaced), "pure"
+    if mechanism.share_caveat:
         note = f"{note}: {mechanism.share_caveat}"
-    else:
+    value, accountant = costed.sums * mechanism.share_epsilon(replaced), "pure"
+    if math.isinf(value):
         ledger = Ledger("replace").compose(mechanism.event(1), count=costed.sums)
         value, accountant = ledger.epsilon(delta), "pld"
     return EpsilonBound(

@@ -11,14 +11,10 @@ from scipy.optimize import brentq
 
 from zerosum.client.privacy.events import IntegerNoiseDpEvent
 from zerosum.client.privacy.integer_laws import LAWS, Geometric, IntegerLaw, Skellam
+from zerosum.client.queries.query import LEAST_WEIGHT, MOST_WEIGHT
+from zerosum.client.spec.query_privacy import LEAST_SCALE, MOST_SCALE
 from zerosum.server.analytics.asks import MechanismChoice
 from zerosum.server.privacy.accountant import Ledger
-
-SMALLEST_WEIGHT = 64
-"""Least weight K of moments: below it rounding shows whatever the noise."""
-
-LARGEST_WEIGHT = 1 << 40
-"""Most that K may become: sums of more do not fit into a ring of 64 bits."""
 
 ROUNDING_PART = 1e-3
 """Largest part of the noise's variance that rounding of moments may add."""
@@ -28,11 +24,6 @@ PURE_PART = 1e-3
 
 _PRECISION = 1e-4
 """Relative precision of a scale: a hundredth of what two figures of a standard deviation show."""
-
-_SMALLEST_SCALE = 2.0**-7
-"""Least scale of either law: below it the noise is 0 but for a chance of 2^-180."""
-
-_LARGEST_SCALE = 2.0**40
 
 
 class UnreachableEpsilonError(ValueError):
@@ -169,30 +160,30 @@ def moments_weight(records: int, epsilon: float) -> int:
     Raises
     ------
     ValueError
-        If an argument is out of range, or K would be above 2^40.
+        If an argument is out of range, or K would be above 2^30.
     """
     if records < 1 or not 0 < epsilon < math.inf:
         raise ValueError(
             f"a weight is chosen for 1 record or more at an epsilon above 0, not for {records} "
             f"at {epsilon}"
         )
-    weight = SMALLEST_WEIGHT
+    weight = LEAST_WEIGHT
     while records * epsilon**2 > ROUNDING_PART * 8 * weight**2:
         weight *= 2
-    if weight > LARGEST_WEIGHT:
+    if weight > MOST_WEIGHT:
         raise ValueError(
             f"epsilon = {epsilon:g} leaves so little noise that moments of {records} records would "
-            f"take a weight above {LARGEST_WEIGHT}; lower epsilon"
+            f"take a weight above {MOST_WEIGHT}; lower epsilon"
         )
     return weight
 
 
 def _pure_geometric(whole: int, epsilon: float) -> Noise:
     """Return s = sum(moves)/epsilon, not rounded to where it costs more than epsilon."""
-    scale = max(whole / epsilon, _SMALLEST_SCALE)
+    scale = max(whole / epsilon, LEAST_SCALE)
     while whole / scale > epsilon:
         scale = math.nextafter(scale, math.inf)
-    if scale > _LARGEST_SCALE:
+    if scale > MOST_SCALE:
         raise _unreachable("geometric", epsilon, 0.0)
     return Noise("geometric", scale)
 
@@ -221,17 +212,17 @@ def _least_scale(
     Cost falls as a scale grows: either law at a larger scale is itself at a smaller one plus
     independent noise.
     """
-    upper, growth = max(near, _SMALLEST_SCALE), 1.1
+    upper, growth = max(near, LEAST_SCALE), 1.1
     while cost(upper) > epsilon:
         upper *= growth
         growth *= growth
-        if upper > _LARGEST_SCALE:
+        if upper > MOST_SCALE:
             raise _unreachable(law, epsilon, delta)
     lower = upper / 1.2
     while cost(lower) <= epsilon:
-        if lower <= _SMALLEST_SCALE:
-            return _SMALLEST_SCALE
-        upper, lower = lower, max(lower / 1.5, _SMALLEST_SCALE)
+        if lower <= LEAST_SCALE:
+            return LEAST_SCALE
+        upper, lower = lower, max(lower / 1.5, LEAST_SCALE)
     step = lower * _PRECISION / 2
     scale = float(brentq(lambda one: cost(one) - epsilon, lower, upper, xtol=step))
     while scale < upper and cost(scale) > epsilon:

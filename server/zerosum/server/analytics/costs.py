@@ -229,8 +229,9 @@ def _local(ask: Ask, query: Oracle, terms: QueryTerms) -> Costed:
             f'"client", adjacency = "replace" and cap = 1, and this one has {budget.unit!r}, '
             f"{budget.adjacency!r} and {terms.cap}"
         )
+    size = query.size(terms.schema)
+    oracles.check_report(size, ask.epsilon)
     if query.oracle == "auto":
-        size = query.size(terms.schema)
         query = query.model_copy(update={"oracle": oracles.choose(size, ask.epsilon)})
     privacy = QueryPrivacy(
         model="local",
@@ -255,13 +256,13 @@ def _faced(noise: Noise, terms: QueryTerms) -> float:
     """Return the part of the guaranteed noise that a fellow client faces, at most 1."""
     if noise.law == "geometric":
         return 1.0
-    n = terms.clients // terms.groups
+    n = terms.smallest_cohort
     return min(1.0, (n - 1) / (n * terms.honest_fraction))
 
 
 def _honest_part(privacy: QueryPrivacy, terms: QueryTerms) -> Fraction:
     """Return f in the smallest session: by it shares are divided."""
-    return privacy.honest_part(terms.clients // terms.groups)
+    return privacy.honest_part(terms.smallest_cohort)
 
 
 def _domains(query: Query, schema: Schema) -> Schema:

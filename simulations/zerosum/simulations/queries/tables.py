@@ -11,6 +11,7 @@ import numpy as np
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.schema import Schema
 from zerosum.client.queries.table import Table, read_table
+from zerosum.client.queries.table_files import header, read_columns
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.server.analytics.query_plan import QueryPlan
 
@@ -27,14 +28,11 @@ class DealtTable:
         int64, shape (rows,): row numbers, client by client.
     bounds : numpy.ndarray
         int64, shape (clients + 1,): client c holds ``order[bounds[c]:bounds[c + 1]]``.
-    names : sequence of str
-        What each client is called, where a column dealt the rows.
     """
 
     table: Table
     order: np.ndarray
     bounds: np.ndarray
-    names: Sequence[str] = ()
 
     @property
     def clients(self) -> int:
@@ -103,7 +101,7 @@ def deal_by(table: Table, keys: Sequence[str]) -> DealtTable:
         raise QueryError(f"by: the column has {len(names)} value: name one with a value a client")
     counts = np.bincount(of, minlength=len(names))
     bounds = np.concatenate(([0], np.cumsum(counts)))
-    return DealtTable(table, np.argsort(of, kind="stable"), bounds, list(map(str, names)))
+    return DealtTable(table, np.argsort(of, kind="stable"), bounds)
 
 
 def deal_file(plan: QueryPlan, schema: Schema) -> DealtTable:
@@ -179,14 +177,8 @@ def _check_dealing(plan: QueryPlan) -> None:
 
 
 def _column(path: Path, name: str) -> list[str]:
-    """Return one column of a file as text."""
-    import pandas
-
-    try:
-        if path.suffix == ".parquet":
-            values = pandas.read_parquet(path, columns=[name])[name]
-        else:
-            values = pandas.read_csv(path, usecols=[name], dtype=str, keep_default_na=False)[name]
-    except (OSError, ValueError, KeyError) as error:
-        raise QueryError(f"by = {name!r}: {path} has no such column ({error})") from None
-    return list(map(str, values))
+    """Return one column of a file as text, row by row as the table itself is read."""
+    if name not in header(path):
+        raise QueryError(f"by = {name!r}: {path} has no such column")
+    parts = read_columns(path, [name])
+    return [str(value).strip() for part in parts for value in part[name]]
