@@ -10,7 +10,7 @@ from zerosum.simulations.attacks.harness.metrics import Mean, Proportion, Units
 
 T = TypeVar("T")
 
-UNUSED: Any = None
+UNUSED: Any = object()
 """Given where a type asks for a part that the test never reaches, as a task that nobody trains."""
 
 

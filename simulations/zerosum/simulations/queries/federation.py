@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +26,7 @@ from zerosum.server.analytics.query_files import QUERY_LEDGER
 from zerosum.server.analytics.query_plan import DEFAULT_DELTA, PlanFile, plan_of
 from zerosum.server.analytics.query_spending import QuerySpending, spending_of
 from zerosum.server.analytics.stored_answers import StoredAnswers
-from zerosum.server.runs.run_folder import CLIENT_LOG, SERVER_LOG
+from zerosum.server.runs.run_folder import CLIENT_LOG, SERVER_LOG, new_folder
 from zerosum.simulations.engine.one_at_a_time import alone
 from zerosum.simulations.queries.clients import Clients, TableEnvironment, table_coordinator
 from zerosum.simulations.queries.query_folder import (
@@ -49,8 +48,6 @@ from zerosum.simulations.queries.tables import DealtTable, deal_file, dealt_of
 from zerosum.simulations.terminal.logs import logged
 
 log = logging.getLogger("zerosum.simulations")
-
-RUNS = Path("runs")
 
 Data: TypeAlias = str | Path | Mapping[str, Sequence[Any]] | Table
 
@@ -253,7 +250,7 @@ class Federation:
         terms = terms_of(file, dealt.clients)
         secagg_of(file.plan, terms)
         check_costs(file, terms)
-        folder = create_folder(Path(out) if out is not None else new_folder(), file)
+        folder = create_folder(Path(out) if out is not None else new_folder("queries"), file)
         return cls(file, dealt, folder)
 
     @classmethod
@@ -451,24 +448,3 @@ class Federation:
             complete = self.answers.complete(key)
             due = max(wanted[key], self.ledger.answers_begun(key)) > complete
             yield replace(draft, fresh=due)
-
-
-def new_folder() -> Path:
-    """Name an unused folder under ``runs/`` after the time.
-
-    Returns
-    -------
-    Path
-        That does not exist yet.
-
-    Raises
-    ------
-    QueryError
-        If a thousand folders of this second exist.
-    """
-    stem = f"queries-{datetime.now():%Y%m%d-%H%M%S}"
-    paths = (RUNS / (stem + suffix) for suffix in ("", *(f"-{n}" for n in range(2, 1000))))
-    free = next((path for path in paths if not path.exists()), None)
-    if free is None:
-        raise QueryError(f"--out: {RUNS / stem} and 998 more exist: choose a folder")
-    return free
