@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from client_answers import answer_by
 
 from zerosum.client import TaskError
 from zerosum.client.protocol.protection import Protection
@@ -167,7 +168,7 @@ def test_with_noise_inside_training_a_failing_client_sends_noise(simulate, monke
         sent.setdefault(len(sent), found)
         total.add(found)
 
-    monkeypatch.setattr(LocalComputation, "update", failing)
+    answer_by(monkeypatch, failing)
     monkeypatch.setattr(Protection, "add_protected", watched)
     result = simulate(
         "rounds=1",

@@ -5,6 +5,7 @@ import logging
 
 import numpy as np
 import pytest
+from client_answers import answer_by
 from flwr.app import Context, Message, RecordDict
 from narrowed import present
 from policies import LEAST_TOML
@@ -14,7 +15,6 @@ from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.noise_source import SystemEntropy
 from zerosum.client.protocol.training_outcomes import FAILED_AT_HOME
 from zerosum.client.task import TaskError
-from zerosum.client.training.compute import LocalComputation
 from zerosum.client.training.initial_model import initial_vector
 from zerosum.server.config import ConfigError
 from zerosum.server.flower import node_registry
@@ -106,7 +106,7 @@ def test_nothing_of_a_failure_reaches_the_servers_records(tmp_path, monkeypatch,
     calm = Federation(tmp_path / "calm")
     calm.serve()
     failing = Federation(tmp_path / "failing")
-    monkeypatch.setattr(LocalComputation, "update", broken)
+    answer_by(monkeypatch, broken)
     result = failing.serve()
     # What travels has the same form and size, and what is written the same keys and counts.
     assert failing.sizes == calm.sizes
@@ -129,7 +129,7 @@ def test_a_simulation_of_the_same_counts_them(tmp_path, monkeypatch):
     """The control: what the test above looks for is there where it may be."""
     (tmp_path / "experiment.toml").write_text(EXPERIMENT)
     experiment = load_experiment(tmp_path / "experiment.toml", ["engine=serial"])
-    monkeypatch.setattr(LocalComputation, "update", broken)
+    answer_by(monkeypatch, broken)
     with pytest.raises(NothingLearntError, match="8 failures of training") as ended:
         api.run(experiment, out=tmp_path / "run", report=False)
     assert "secret-record-17" in (tmp_path / "run" / METRICS).read_text()

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from client_answers import answer_by
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
@@ -28,7 +29,6 @@ from zerosum.client.protocol.decision_store import MemoryStore
 from zerosum.client.protocol.file_store import FileStore
 from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.client.request import ModelRequest, model_payload
-from zerosum.client.training.compute import LocalComputation
 from zerosum.server.flower.private_strategy import PrivateStrategy
 from zerosum.server.privacy.protections import question_of
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
@@ -152,7 +152,7 @@ class Journal:
             self.of[client.index].append("compute")
             return np.full(DIMENSION, 0.5, np.float32)
 
-        patch.setattr(LocalComputation, "update", update)
+        answer_by(patch, update)
 
     def _watch(self, patch, owner, name, word):
         original = getattr(owner, name)
@@ -182,7 +182,7 @@ def trained(monkeypatch):
         found.append(client.index)
         return np.full(DIMENSION, 0.5, np.float32)
 
-    monkeypatch.setattr(LocalComputation, "update", update)
+    answer_by(monkeypatch, update)
     return found
 
 
@@ -223,7 +223,7 @@ def test_a_client_that_fails_at_its_engine_is_a_dropout(monkeypatch, caplog):
             raise ValueError("no records today")
         return np.full(DIMENSION, 0.5, np.float32)
 
-    monkeypatch.setattr(LocalComputation, "update", update)
+    answer_by(monkeypatch, update)
     engine, here = Serial(Contributor(UNUSED, SeededEntropy(0))), environment()
     found = ask(CohortApp(lambda context: here, engine))
     assert found.survivors == (0, 1, 2, 3, 5)

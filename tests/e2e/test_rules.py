@@ -7,6 +7,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
+from client_answers import answer_by
 from torch.utils.data import TensorDataset
 
 from zerosum.client.spec import TrainSpec
@@ -75,7 +76,7 @@ def liar(monkeypatch):
         sent[request.question.round, client.index] = found
         return found
 
-    monkeypatch.setattr(LocalComputation, "update", lying)
+    answer_by(monkeypatch, lying)
     return sent
 
 

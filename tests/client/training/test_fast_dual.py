@@ -52,14 +52,14 @@ SPECS = {
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Count clients that end in the dual form."""
     ended: list[int] = []
-    write = DualProgram.write_change
+    change = DualProgram.change
 
-    def counting(self: DualProgram, change: np.ndarray) -> None:
-        ended.append(len(self.rows))
-        write(self, change)
+    def counting(self: DualProgram, model: np.ndarray, client: int) -> np.ndarray:
+        ended.append(self.form.count)
+        return change(self, model, client)
 
     with monkeypatch.context() as patch:
-        patch.setattr(DualProgram, "write_change", counting)
+        patch.setattr(DualProgram, "change", counting)
         yield ended
 
 
@@ -101,11 +101,16 @@ def test_a_record_that_no_step_reads_has_no_part(steps: int) -> None:
     assert finite.count(False) == 3 * steps  # the control: others were read
 
 
-def test_a_large_client_of_several_epochs_takes_two_large_products(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize(
+    ("epochs", "compared"),
+    [(1, ((40, 400), (40, 400))), (3, ((60, 400), (60, 400)))],  # of one epoch what a step reads
+)
+def test_a_large_client_takes_three_large_products(
+    epochs: int, compared: tuple[tuple[int, int], ...]
 ) -> None:
     task, start, data = wide_client()
-    trainer = FastTrainer(task, TrainSpec(epochs=3, batch_size=20))
+    trainer = FastTrainer(task, TrainSpec(epochs=epochs, batch_size=20))
     shapes = []
 
     def counting(left: Tensor, right: Tensor) -> Tensor:
@@ -115,8 +120,8 @@ def test_a_large_client_of_several_epochs_takes_two_large_products(
     assert trainer._dual is not None
     trainer._dual = replace(trainer._dual, large=LargeProduct(counting, FULL_PRECISION.cost))
     trainer.train(start, data, SEED)
-    # Outputs and Gram matrix of all records, side by side, and the change.
-    assert shapes == [((60, 400), (100 + 60, 400)), ((100, 60), (400, 60))]
+    # Outputs of all records, Gram matrix, change.
+    assert shapes == [((60, 400), (100, 400)), compared, ((100, 60), (400, 60))]
 
 
 def wide_client() -> tuple[Task, np.ndarray, tuple[Tensor, Tensor]]:

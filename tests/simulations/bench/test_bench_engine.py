@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
+from client_answers import answer_by
 from narrowed import present
 from torch import nn
 from typer.testing import CliRunner
@@ -19,7 +20,6 @@ from typer.testing import CliRunner
 from zerosum.client.spec import DataSpec, ModelSpec
 from zerosum.client.task import ClientInfo, Task
 from zerosum.client.training import devices, precision
-from zerosum.client.training.compute import LocalComputation
 from zerosum.simulations import api
 from zerosum.simulations.bench import BenchError
 from zerosum.simulations.bench import turns as turns_module
@@ -253,7 +253,7 @@ def test_a_round_whose_clients_fail_is_not_timed(workload, monkeypatch):
     def broken(self, request, client, entropy):
         raise OSError("gone")
 
-    monkeypatch.setattr(LocalComputation, "update", broken)
+    answer_by(monkeypatch, broken)
     with pytest.raises(BenchError, match=r"not timed: round 1/.* 3 of 3 clients failed to train"):
         protected(workload, 1, cast(Turn, Turns(2)))
 

@@ -6,52 +6,18 @@ change of words is wanted, read the difference and write the text anew:
 ``python tests/simulations/report/test_golden_report.py``.
 """
 
-import re
 import shutil
 import tempfile
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from narrowed import present
+from report_pages import text_of
 
 from zerosum.simulations.report import html, write_report
 
 GOLDEN = Path(__file__).parents[2] / "vectors" / "report" / "digits.txt"
 FILES = ("config.toml", "metrics.jsonl", "summary.json", "sight.npz", "audit.json")
-INLINE = ("code", "strong", "small")
-
-
-class _Lines(HTMLParser):
-    """A page as lines of text; a figure is its description and the colours it uses."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.lines: list[str] = [""]
-        self.skipped = False
-        self.feed(re.sub(r"(<svg [^>]*>)(.*?)</svg>", _svg_colours, page, flags=re.S))
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.skipped = tag == "style"
-        if tag not in INLINE:
-            self.lines.append("")
-        described = dict(attrs).get("aria-label") or dict(attrs).get("alt")
-        if described:
-            self.lines[-1] = f"[{tag}] {described} "
-
-    def handle_endtag(self, tag: str) -> None:
-        self.skipped = False
-        if tag not in INLINE:
-            self.lines.append("")
-
-    def handle_data(self, data: str) -> None:
-        if not self.skipped:
-            self.lines[-1] += re.sub(r"\s+", " ", data)
-
-
-def _svg_colours(found: re.Match[str]) -> str:
-    colours = sorted(set(re.findall(r"var[(]--(\w+)", found[2])))
-    return f"{found[1]}{' '.join(colours)}</svg>"
 
 
 def report_text(folder: Path) -> str:
@@ -61,8 +27,7 @@ def report_text(folder: Path) -> str:
     for name in FILES:
         shutil.copy(GOLDEN.with_suffix("") / name, run)
     page = write_report(run).read_text(encoding="utf-8")
-    lines = (line.strip() for line in _Lines(page).lines)
-    return "\n".join(line for line in lines if line) + "\n"
+    return text_of(page)
 
 
 def test_report_of_digits_keeps_text_and_figures(tmp_path: Path) -> None:

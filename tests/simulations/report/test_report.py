@@ -3,13 +3,13 @@
 import json
 import math
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
 import pytest
+from report_pages import Page
 
 from zerosum.server.config import ConfigError, parse_experiment
 from zerosum.server.runs.records import RoundRecord
@@ -17,47 +17,7 @@ from zerosum.server.runs.run_folder import METRICS, REPORT, SUMMARY, RunFolder
 from zerosum.simulations.report import write_report
 from zerosum.simulations.terminal.round_lines import describe
 
-VOID = {"meta", "img"}
 LOCAL_REASON = "the noise of a sum was drawn once: no contribution carries any"
-
-
-class Page(HTMLParser):
-    """The page as read: its text, its tags with attributes, and whether they nest."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.html = html
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.feed(html)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] != "style":
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return re.sub(r"\s+", " ", " ".join(self.words))
-
-    def headings(self, level: str = "h3") -> list[str]:
-        pattern = rf"<{level}>(.*?)</{level}>"
-        return re.findall(pattern, self.html)
-
-    def alts(self) -> list[str]:
-        return [a["aria-label"] or "" for tag, a in self.tags if tag == "svg"]
 
 
 def record(number: int, **changes: Any) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Cut a client's examples into the batches of local training."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from zerosum.client.spec import TrainSpec
@@ -34,15 +35,65 @@ def schedule(
         int64, shape (count,): the order of this epoch. None where one batch holds all, which
         needs no order.
     """
-    size = batch_size(count, spec)
-    per_epoch = -(-count // size)
+    per_epoch = -(-count // batch_size(count, spec))
+    generator = _generator(seed, per_epoch)
     order: torch.Tensor | None = None
-    generator = numpy_generator(seed, "batch order") if per_epoch > 1 else None
     for step in range(step_count(count, spec)):
         turn = step % per_epoch
-        if generator is not None and turn == 0:
-            order = torch.from_numpy(generator.permutation(count))
+        if turn == 0:
+            order = _drawn(generator, count)
         yield step, turn, order
+
+
+def passes(count: int, spec: TrainSpec, seed: int) -> list[torch.Tensor | None]:
+    """Return the order of each pass over a client's examples, as :func:`schedule` yields it.
+
+    Parameters
+    ----------
+    count, spec, seed
+        As there.
+
+    Returns
+    -------
+    list of torch.Tensor or None
+        int64, shape (count,); None where one batch holds all.
+    """
+    per_epoch = -(-count // batch_size(count, spec))
+    generator = _generator(seed, per_epoch)
+    return [_drawn(generator, count) for _ in range(-(-step_count(count, spec) // per_epoch))]
+
+
+def _generator(seed: int, per_epoch: int) -> np.random.Generator | None:
+    """Return what draws the orders; None where one batch holds all, which needs no order."""
+    return numpy_generator(seed, "batch order") if per_epoch > 1 else None
+
+
+def _drawn(generator: np.random.Generator | None, count: int) -> torch.Tensor | None:
+    return None if generator is None else torch.from_numpy(generator.permutation(count))
+
+
+def places_after_first(orders: Sequence[torch.Tensor | None], count: int) -> list[torch.Tensor]:
+    """Return where in the order of the first pass the examples of each later pass lie.
+
+    Parameters
+    ----------
+    orders : sequence of torch.Tensor or None
+        As :func:`passes` returns them.
+    count : int
+        The client's examples.
+
+    Returns
+    -------
+    list of torch.Tensor
+        int64, shape (count,), of each pass after the first.
+    """
+    first, *later = orders
+    if not later:
+        return []
+    places = torch.arange(count)
+    if first is not None:
+        places = torch.empty_like(first).scatter_(0, first, places)
+    return [places if order is None else places[order] for order in later]
 
 
 def batch_size(count: int, spec: TrainSpec) -> int:

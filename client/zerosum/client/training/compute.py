@@ -28,6 +28,7 @@ from zerosum.secagg.randomness import derive_seed
 if TYPE_CHECKING:
     from zerosum.client.task import Dataset
     from zerosum.client.training.batched import BatchedTrainer
+    from zerosum.client.training.fast_stacks import StackingTrainer
     from zerosum.client.training.stacked_records import TrainedClient
 
 log = logging.getLogger("zerosum.client")
@@ -118,7 +119,7 @@ class LocalComputation:
             Of each client, in order; to call it computes what :meth:`update` returns, or hands out
             what was computed with others before.
         """
-        together = self._batched(request.question)
+        together = self._together(request.question)
         if together is None:
             for client in clients:
                 yield partial(self.update, request, client, entropy)
@@ -135,22 +136,25 @@ class LocalComputation:
         for outcome in together.train_cohort(request.model, members):
             yield partial(_finished, together, request, outcome)
 
-    def _batched(self, question: ModelQuestion) -> "BatchedTrainer | None":
-        """Return the trainer of whole groups, where it is wanted and there is something to train.
+    def _together(self, question: ModelQuestion) -> "BatchedTrainer | StackingTrainer | None":
+        """Return the trainer of many clients, where there is one and something to train.
 
         None also where it cannot be made: each client will then say so for itself.
         """
-        batched = self._kind == "batched" or (self._kind == "auto" and self._device != "cpu")
-        if not batched or question.kind != "train" or question.privacy.by_example:
+        if question.kind != "train" or question.privacy.by_example or self._kind == "general":
             return None
-        if question.training.precision != "float32":  # each client refuses that by name
+        if question.training.precision != "float32":  # where no group has it, clients refuse it
             return None
-        from zerosum.client.training.batched import BatchedTrainer
-
         try:
             trainer = self._trainer(question)
         except Exception:
             return None
+        if self._kind == "fast" or (self._kind == "auto" and self._device == "cpu"):
+            from zerosum.client.training.fast_stacks import StackingTrainer
+
+            return trainer if isinstance(trainer, StackingTrainer) and trainer.stacks else None
+        from zerosum.client.training.batched import BatchedTrainer
+
         return trainer if isinstance(trainer, BatchedTrainer) else None
 
     def _by_example(
@@ -309,10 +313,10 @@ def _training_seed(question: ModelQuestion, client: ClientInfo) -> bytes:
 
 
 def _finished(
-    trainer: LocalTrainer, request: ModelRequest, outcome: "TrainedClient | Exception"
+    trainer: LocalTrainer, request: ModelRequest, outcome: "TrainedClient | BaseException"
 ) -> np.ndarray:
     """Return the answer of a client that was trained ahead, or raise what its training raised."""
-    if isinstance(outcome, Exception):
+    if isinstance(outcome, BaseException):
         raise outcome
     return _scaled(trainer, request.question, outcome.delta, lambda: outcome.count)
 

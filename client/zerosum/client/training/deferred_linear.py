@@ -91,7 +91,6 @@ class DeferredLinear(Linear):
         count, width = place.shape[0], len(weight.matrix)
         outputs = place.take("outputs", (count, width))
         upstream = place.take("gradient", place.shape)
-        ones = torch.ones((1, count), dtype=outputs.dtype)
 
         def correct(result: torch.Tensor, like: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
             """Add what the steps behind would have changed."""
@@ -116,7 +115,7 @@ class DeferredLinear(Linear):
             rows.gradients[now].copy_(gradient)
             rows.count += count
             if bias is not None:
-                bias.sums(ones, gradient)
+                bias.sums(gradient)
             return upstream
 
         return BoundLayer(forward, backward, (count, width))

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
@@ -16,11 +17,25 @@ from torch import nn
 
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task, error_line
-from zerosum.client.training.batches import batch_size, batches, schedule, step_count
+from zerosum.client.training.batches import (
+    batch_size,
+    batches,
+    passes,
+    places_after_first,
+    schedule,
+    step_count,
+)
 from zerosum.client.training.deferred_linear import deferred, deferring, set_aside
 from zerosum.client.training.evaluation import per_example_losses
 from zerosum.client.training.examples import Examples, SubsetExamples, TensorExamples, as_examples
-from zerosum.client.training.fast_dual import ROUNDED, DualLayer, DualProgram, full_precision
+from zerosum.client.training.fast_dual import (
+    ROUNDED,
+    Behind,
+    DualLayer,
+    DualProgram,
+    Form,
+    full_precision,
+)
 from zerosum.client.training.fast_layers import (
     Arena,
     Cast,
@@ -50,7 +65,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("zerosum.client")
 
-_Records = tuple[torch.Tensor, torch.Tensor]
+Records = tuple[torch.Tensor, torch.Tensor]
 """Inputs and targets of all records of a client."""
 
 HELD_BYTES = 1 << 26
@@ -65,7 +80,7 @@ _PROGRAMS = 64
 # Rounding of a few layers comes to 1e-6 in float32 and 1e-15 in float64. A rule that is wrong, as
 # of a layer with another meaning than its type says, is wrong by the gradient itself. The bounds
 # lie far from both, so that no model falls on either side by chance.
-_AGREEMENT = {torch.float32: 1e-3, torch.float64: 1e-9}
+AGREEMENT = {torch.float32: 1e-3, torch.float64: 1e-9}
 """Relative error of a gradient, or of losses, at which the rules are those of the model."""
 
 _BF16_PROBED = 32
@@ -129,13 +144,13 @@ class FastTrainer(LocalTrainer):
         self._behind: list[Layer] = []
         self._beyond_dual: list[slice] = []
         try:
-            if self.device.type != "cpu" or dtype not in _AGREEMENT:
+            if self.device.type != "cpu" or dtype not in AGREEMENT:
                 raise UnsupportedLayer(f"{dtype} on {self.device}")
             kernels()  # missing ones are found here, not in a round
             layers, self._classes = read_layers(self._flat, self._update)
-            if not cross_entropy(task, self._classes, dtype, _AGREEMENT[dtype]):
+            if not cross_entropy(task, self._classes, dtype, AGREEMENT[dtype]):
                 raise UnsupportedLayer("the loss is not cross-entropy")
-            self._claims.append((layers, _PROBED, _AGREEMENT[dtype]))
+            self._claims.append((layers, _PROBED, AGREEMENT[dtype]))
             self._flattens = isinstance(layers[0], Flatten)
             self._find_dual(layers)
             if spec.precision == "bf16":
@@ -247,7 +262,7 @@ class FastTrainer(LocalTrainer):
         origin = start[self.public :].astype(weights.dtype, copy=False)
         if len(examples) == 0:
             return np.zeros_like(origin)
-        if not _holdable(examples):
+        if not holdable(examples):
             self._place(start, origin, len(examples))
             anchor = self._anchor(origin)
             with seeded_anew(derive_seed(seed, "training")):  # a data set may draw transforms
@@ -288,7 +303,7 @@ class FastTrainer(LocalTrainer):
         if self._update.rate is None:
             self._descend(anchor, first)
 
-    def _shared(self, examples: TensorExamples | SubsetExamples) -> _Records:
+    def _shared(self, examples: TensorExamples | SubsetExamples) -> Records:
         """Return all records, checked; they may be the data set's own."""
         inputs, targets = examples.shared()  # copied into our own memory below
         if self._flattens and inputs.dim() > 2:
@@ -296,7 +311,7 @@ class FastTrainer(LocalTrainer):
         _check_batch(inputs, targets, self.dtype, self._classes)
         return inputs, targets
 
-    def _train_held(self, records: _Records, seed: int, anchor: torch.Tensor) -> None:
+    def _train_held(self, records: Records, seed: int, anchor: torch.Tensor) -> None:
         """Train on records that are shuffled as a whole."""
         shape = tuple(records[0].shape)
         held = self._held.get(shape)
@@ -307,7 +322,7 @@ class FastTrainer(LocalTrainer):
             self._held[shape] = held
         for step, turn, order in schedule(shape[0], self.spec, seed):
             if turn == 0 and (step == 0 or order is not None):
-                _shuffle(records, order, held.rows, held.classes)
+                shuffle(records, order, held.rows, held.classes)
             self._step_on(*held.batches[turn], anchor, step == 0)
 
     def _bind_held(self, shape: tuple[int, ...]) -> _Held:
@@ -320,42 +335,16 @@ class FastTrainer(LocalTrainer):
         batches = tuple((self._program(tuple(one.shape)), one, other) for one, other in parts)
         return _Held(rows, classes, batches)
 
-    def _train_dual(self, records: _Records, seed: int, origin: np.ndarray) -> np.ndarray | None:
+    def _train_dual(self, records: Records, seed: int, origin: np.ndarray) -> np.ndarray | None:
         """Train with the first layer in its dual form, and return the change, where that pays."""
         count = records[0].shape[0]
         dual = self._dual_program(tuple(records[0].shape))
         if dual is None:
             return None
-        orders = schedule(count, self.spec, seed)
-        _, _, first = next(orders)
-        _shuffle(records, first, dual.rows, dual.classes)
-        if not dual.begin(origin):
-            return None
-        weights = self._flat.weights.numpy()
-        for where in self._beyond_dual:
-            np.copyto(weights[where], origin[where])
-        self._begin(self._behind, count)
-        dual.first_pass(self._check)
-        per_epoch = -(-count // batch_size(count, self.spec))
-        steps = step_count(count, self.spec)
-        places = torch.arange(count)
-        if first is not None and steps > per_epoch:
-            places = torch.empty_like(first).scatter_(0, first, places)
-        for step, turn, order in orders:
-            if turn == 0:
-                again = places if order is None else places[order]
-                dual.later_pass(again, min(per_epoch, steps - step))
-        return self._dual_change(dual, origin)
-
-    def _dual_change(self, dual: DualProgram, origin: np.ndarray) -> np.ndarray:
-        """Return the change, of which the dual form holds the first layer's part."""
-        for layer in deferred(self._behind):
-            layer.end()
-        weights, delta = self._flat.weights.numpy(), np.empty_like(origin)
-        for where in self._beyond_dual:
-            np.subtract(weights[where], origin[where], out=delta[where])
-        dual.write_change(delta)
-        return delta
+        orders = passes(count, self.spec, seed)
+        shuffle(records, orders[0], dual.rows, dual.classes)
+        (fits,) = dual.train(origin, [places_after_first(orders, count)], self._check)
+        return dual.change(origin, 0) if fits else None
 
     def _place(self, start: np.ndarray, origin: np.ndarray, count: int) -> None:
         """Load the global model, without copies: see :meth:`~.local.LocalTrainer._load`."""
@@ -392,30 +381,35 @@ class FastTrainer(LocalTrainer):
         if not self._agreed[shape]:
             raise UnsupportedLayer(f"hand-derived gradients differ for inputs of shape {shape}")
 
-    def _dual_program(self, shape: tuple[int, ...]) -> DualProgram | None:
-        """Return the dual form for a client's records of a shape, None where it does not pay."""
-        if shape not in self._dual_programs:
+    def _dual_program(self, shape: tuple[int, ...], clients: int = 1) -> DualProgram | None:
+        """Return the dual form for clients' records of a shape, None where it does not pay."""
+        key = clients, *shape
+        if key not in self._dual_programs:
             if len(self._dual_programs) >= _PROGRAMS:
                 self._dual_programs.clear()
-            self._dual_programs[shape] = self._bind_dual(shape)
-        return self._dual_programs[shape]
+            self._dual_programs[key] = self._bind_dual(shape, clients)
+        return self._dual_programs[key]
 
-    def _bind_dual(self, shape: tuple[int, ...]) -> DualProgram | None:
+    def _bind_dual(self, shape: tuple[int, ...], clients: int) -> DualProgram | None:
         count, dual = shape[0], self._dual
-        size, steps = batch_size(count, self.spec), step_count(count, self.spec)
-        if dual is None or shape[1:] != (dual.inputs,) or not dual.pays(count, size, steps):
+        if dual is None or not self._pays(dual, shape):
             return None
         self._check_agreement(shape[1:])
-        width = dual.width
+        size, steps = batch_size(count, self.spec), step_count(count, self.spec)
         with self._growing():
-            return DualProgram(
-                dual,
-                lambda records: self._program((records, width), inner=True),
-                count,
-                size,
-                steps,
-                self._arena,
-            )
+            form = Form(clients, count, size, steps)
+            return DualProgram(dual, self._layers_behind(clients), form, self._arena)
+
+    def _pays(self, dual: DualLayer, shape: tuple[int, ...]) -> bool:
+        count = shape[0]
+        size, steps = batch_size(count, self.spec), step_count(count, self.spec)
+        return shape[1:] == (dual.inputs,) and dual.pays(count, size, steps)
+
+    def _layers_behind(self, clients: int) -> Behind:
+        """Return the layers behind a first one in its dual form, of one client."""
+        weights = self._flat.weights.numpy()
+        values = [(where, weights[None, where]) for where in self._beyond_dual]
+        return Behind(self._behind, values, lambda shape: self._program(shape, inner=True))
 
     @contextmanager
     def _growing(self) -> Iterator[None]:
@@ -489,7 +483,7 @@ class FastTrainer(LocalTrainer):
         except Exception as error:
             raise UnsupportedLayer(f"the loss fails: {error_line(error)}") from error
         expected = nn.functional.cross_entropy(outputs, targets, reduction="none")
-        if not close(task_losses, expected, _AGREEMENT[self.dtype]):
+        if not close(task_losses, expected, AGREEMENT[self.dtype]):
             raise UnsupportedLayer("the loss is not cross-entropy")
 
     def _tell(self, reason: Exception) -> None:
@@ -526,14 +520,27 @@ def choose_trainer(
         from zerosum.client.training.batched import BatchedTrainer
 
         return BatchedTrainer(task, spec, seed=seed, device=device)
-    made = FastTrainer if kind == "fast" else LocalTrainer
-    return made(task, spec, seed=seed, device=device)
+    if kind == "fast":
+        from zerosum.client.training.fast_stacks import StackingTrainer
+
+        return StackingTrainer(task, spec, seed=seed, device=device)
+    return LocalTrainer(task, spec, seed=seed, device=device)
 
 
-def _shuffle(
-    records: _Records, order: torch.Tensor | None, rows: torch.Tensor, classes: torch.Tensor
+def shuffle(
+    records: Records, order: torch.Tensor | None, rows: torch.Tensor, classes: torch.Tensor
 ) -> None:
-    """Copy records into memory of our own, in an order or as they are."""
+    """Copy records into memory of our own, in an order or as they are.
+
+    Parameters
+    ----------
+    records : tuple of torch.Tensor
+        Inputs, shape (n, ...), and targets, shape (n,).
+    order : torch.Tensor or None
+        int64, shape (n,).
+    rows, classes : torch.Tensor
+        Written to: of the same shapes.
+    """
     inputs, targets = records
     if order is None:
         rows.copy_(inputs)
@@ -543,12 +550,12 @@ def _shuffle(
         torch.index_select(targets, 0, order, out=classes)
 
 
-def _holdable(examples: Examples) -> TypeGuard[TensorExamples | SubsetExamples]:
+def holdable(examples: Examples) -> TypeGuard[TensorExamples | SubsetExamples]:
     """Tell whether examples are tensors small enough to be shuffled as a whole."""
     whole = examples.whole if isinstance(examples, SubsetExamples) else examples
     if not isinstance(whole, TensorExamples):
         return False
-    return whole.inputs[:1].numel() * len(examples) * whole.dtype.itemsize <= HELD_BYTES
+    return prod(whole.inputs.shape[1:]) * len(examples) * whole.dtype.itemsize <= HELD_BYTES
 
 
 def _check_batch(inputs: Any, targets: torch.Tensor, dtype: torch.dtype, classes: int) -> None:

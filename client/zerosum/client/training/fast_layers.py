@@ -7,6 +7,7 @@ parameters before it updates them.
 """
 
 from collections.abc import Callable, Hashable
+from copy import copy
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Protocol
@@ -84,7 +85,8 @@ class Parameter:
     value, gradient : torch.Tensor
         Of the parameter's shape.
     matrix, row : torch.Tensor
-        The value seen as one row an output, and as one row.
+        The value seen as one row an output, and as one row. In a stack both have one more axis
+        before the others, that of the clients.
     """
 
     def __init__(self, value: torch.Tensor, gradient: torch.Tensor, update: Update) -> None:
@@ -98,6 +100,36 @@ class Parameter:
         self._row = gradient.view(1, value.numel())
         self._update = update
 
+    def stacked(self, arena: Arena, clients: int) -> "Parameter":
+        """Return the same parameter of some clients, each with a value of its own.
+
+        For steps of plain SGD alone: there is no gradient.
+
+        Parameters
+        ----------
+        arena : Arena
+            Holds the values.
+        clients : int
+            Clients.
+
+        Returns
+        -------
+        Parameter
+            Its ``value`` has shape (clients, ...).
+        """
+        one = copy(self)
+        memory = arena.take(("stacked", self.place.start), (clients, self.value.numel()))
+        one.value = memory.view(clients, *self.value.shape)
+        one.matrix = memory.view(clients, *self.matrix.shape)
+        one.row = memory.view(clients, *self.row.shape)
+        return one
+
+    @property
+    def place(self) -> slice:
+        """Return where the parameter lies in the vector of all parameters."""
+        start = int(self.gradient.storage_offset())
+        return slice(start, start + self.gradient.numel())
+
     @property
     def rate(self) -> float | None:
         """Learning rate of the steps; None where gradients are written."""
@@ -109,35 +141,38 @@ class Parameter:
         Parameters
         ----------
         left : torch.Tensor
-            Shape (rows, k).
+            Shape (rows, k), in a stack (clients, rows, k).
         right : torch.Tensor
-            Shape (k, columns).
+            Shape (k, columns), in a stack (clients, k, columns).
         """
         rate = self._update.rate
         if left.dtype != self.value.dtype:
             self.take(torch.mm(left, right).view(self.value.shape))
         elif rate is None:
             torch.mm(left, right, out=self._matrix)
+        elif left.dim() == 3:
+            self.matrix.baddbmm_(left, right, alpha=-rate)
         else:
             self.matrix.addmm_(left, right, alpha=-rate)
 
-    def sums(self, ones: torch.Tensor, right: torch.Tensor) -> None:
-        """Take ``ones @ right`` as the gradient of the parameter, seen as a row.
+    def sums(self, rows: torch.Tensor) -> None:
+        """Take the sum of some rows as the gradient of the parameter, seen as a row.
+
+        A product with ones would err by more where rows are alike, and is summed in another order
+        for many clients at once than for one.
 
         Parameters
         ----------
-        ones : torch.Tensor
-            Shape (1, k).
-        right : torch.Tensor
-            Shape (k, entries).
+        rows : torch.Tensor
+            Shape (k, entries), in a stack (clients, k, entries).
         """
         rate = self._update.rate
-        if right.dtype != self.value.dtype:
-            self.take(torch.mm(ones, right).view(self.value.shape))
+        if rows.dtype != self.value.dtype:
+            self.take(torch.sum(rows, 0).view(self.value.shape))
         elif rate is None:
-            torch.mm(ones, right, out=self._row)
+            torch.sum(rows, 0, keepdim=True, out=self._row)
         else:
-            self.row.addmm_(ones, right, alpha=-rate)
+            self.row.add_(torch.sum(rows, -2, keepdim=True), alpha=-rate)
 
     def take(self, gradient: torch.Tensor) -> None:
         """Take a tensor as the gradient."""
@@ -228,19 +263,18 @@ class Linear:
     bias: Parameter | None
 
     def bind(self, place: Place) -> BoundLayer:
-        """Bind to inputs of shape (n, fan-in)."""
-        width, inputs = self.weight.value.shape
-        if len(place.shape) != 2 or place.shape[1] != inputs:
+        """Bind to inputs of shape (n, fan-in), in a stack (clients, n, fan-in)."""
+        *_, width, inputs = self.weight.value.shape
+        if len(place.shape) != self.weight.value.dim() or place.shape[-1] != inputs:
             raise UnsupportedLayer(f"a linear layer of {inputs} inputs is given {place.shape[1:]}")
-        count = place.shape[0]
-        outputs = place.take("outputs", (count, width))
+        outputs = place.take("outputs", (*place.shape[:-1], width))
         upstream = place.take("gradient", place.shape)
-        ones = torch.ones((1, count), dtype=outputs.dtype)
         weight, bias, first = self.weight, self.bias, place.first
         matrix, load = place.read(weight.matrix)
-        transposed = matrix.t()
-        onward = product_of(count, inputs, width, outputs.dtype)
-        back = product_of(count, width, inputs, outputs.dtype)
+        transposed = matrix.mT
+        count, stacked = place.shape[-2], len(place.shape) == 3
+        onward = product_of(count, inputs, width, outputs.dtype, stacked=stacked)
+        back = product_of(count, width, inputs, outputs.dtype, stacked=stacked)
         seen = outputs
 
         def forward(inputs: torch.Tensor) -> torch.Tensor:
@@ -248,18 +282,18 @@ class Linear:
             seen = inputs
             load()
             result = onward(inputs, transposed, outputs)
-            return result if bias is None else result.add_(bias.value)  # faster than addmm
+            return result if bias is None else result.add_(bias.row)  # faster than addmm
 
         def backward(gradient: torch.Tensor) -> torch.Tensor:
             nonlocal seen
             below = gradient if first else back(gradient, matrix, upstream)
-            weight.product(gradient.t(), seen)
+            weight.product(gradient.mT, seen)
             seen = outputs
             if bias is not None:
-                bias.sums(ones, gradient)
+                bias.sums(gradient)
             return below
 
-        return BoundLayer(forward, backward, (count, width))
+        return BoundLayer(forward, backward, tuple(outputs.shape))
 
 
 @dataclass(frozen=True)

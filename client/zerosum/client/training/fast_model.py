@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -169,7 +170,7 @@ class Program:
     layers : sequence of Layer
         The chain.
     shape : tuple
-        Of the batch.
+        Of the batch; of a stack (clients, records, width).
     arena : Arena
     inner : bool
         Whether something before the chain is trained: its inputs are then ours, may be overwritten,
@@ -198,23 +199,24 @@ class Program:
             bound.append(layer.bind(place))
             dtype = layer.dtype if isinstance(layer, Cast) else place.dtype
             place = replace(place, shape=bound[-1].shape, owned=bound[-1].owned, dtype=dtype)
-        if len(place.shape) != 2:
+        if len(place.shape) != (len(shape) if inner else 2):
             raise UnsupportedLayer(f"outputs have shape {place.shape[1:]}")
         self._forward = [layer.forward for layer in bound]
         self._backward = [layer.backward for layer in reversed(bound[first:])]
-        count, classes = place.shape
+        *records, classes = place.shape
         self._shares = arena.take("shares of the classes", place.shape)
         self._flat, self._plain = self._shares.view(-1), self._shares.numpy()
-        self._starts = torch.arange(0, count * classes, classes)
+        self._starts = torch.arange(0, prod(place.shape), classes).view(records)
         self._marks = torch.zeros_like(self._starts)
-        self._minus = torch.full((count,), -1.0, dtype=arena.dtype)
-        self._mean = 1 / shape[0]
+        self._places = self._marks.view(-1)
+        self._minus = torch.full((prod(records),), -1.0, dtype=arena.dtype)
+        self._mean = 1 / records[-1]
 
     def outputs(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return the outputs of a batch, valid until the next."""
         for function in self._forward:
             inputs = function(inputs)
-        torch.softmax(inputs, 1, out=self._shares)
+        torch.softmax(inputs, -1, out=self._shares)
         return inputs
 
     def descend(self, targets: torch.Tensor) -> torch.Tensor:
@@ -231,7 +233,7 @@ class Program:
         # The gradient of cross-entropy: the softmax, less 1 at the target. torch's own way to it is
         # three operators, by logarithms.
         torch.add(targets, self._starts, out=self._marks)
-        self._flat.index_add_(0, self._marks, self._minus)
+        self._flat.index_add_(0, self._places, self._minus)
         np.multiply(self._plain, self._mean, out=self._plain)  # a third of the cost of mul_
         gradient = self._shares
         for function in self._backward:

@@ -288,7 +288,8 @@ class IdealServerParty(StagedServer):
         """Return the clients' positions, all of them live and not heard of at this stage."""
         positions = set(map(self._session.position, clients))
         live = self._live[-1] if self._live else range(self._session.size)
-        if len(positions) != len(clients) or not positions <= set(live) - self._answered:
+        free = positions.issubset(live) and positions.isdisjoint(self._answered)
+        if len(positions) != len(clients) or not free:
             raise LocalProtocolError("a client is not live, or is counted twice")
         return positions
 

@@ -71,10 +71,11 @@ def _one_share(costed: Costed, delta: float) -> EpsilonBound:
         replaced,
     )
     note = "each contribution carries one client's share of the noise"
-    if mechanism.share_caveat:
+    pure = mechanism.share_epsilon(replaced)
+    if math.isfinite(pure):
+        value, accountant = costed.sums * pure, "pure"
         note = f"{note}: {mechanism.share_caveat}"
-    value, accountant = costed.sums * mechanism.share_epsilon(replaced), "pure"
-    if math.isinf(value):
+    else:
         ledger = Ledger("replace").compose(mechanism.event(1), count=costed.sums)
         value, accountant = ledger.epsilon(delta), "pld"
     return EpsilonBound(

@@ -82,11 +82,14 @@ class ChargedSum:
         Whether its sum was about to be opened: what a budget counts.
     abandoned : bool
         Whether it was given up.
+    reason : str
+        Why it was given up.
     """
 
     charge: QueryCharged
     opened: bool = False
     abandoned: bool = False
+    reason: str = ""
 
     @property
     def number(self) -> tuple[int, int]:
@@ -322,7 +325,7 @@ class QueryLedger:
         elif isinstance(entry, QuerySessionEnded):
             self._ended.add(key)
         else:
-            charged.abandoned = True
+            charged.abandoned, charged.reason = True, entry.reason
 
     def _read(self) -> list[QueryEntry]:
         path = self._path

@@ -16,3 +16,6 @@ ANSWERS: Final = "answers.json"
 
 CELLS: Final = "answers"
 """Folder of the answers' cells, NAME.csv."""
+
+REFUSED: Final = "refused.jsonl"
+"""Queries that the budget refused before anything was sent."""

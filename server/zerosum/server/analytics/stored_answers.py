@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerosum.client.files.durable_append import replace_file
-from zerosum.server.analytics.query_files import ANSWERS, CELLS, SUMS
+from zerosum.client.files.durable_append import append_durably, replace_file
+from zerosum.server.analytics.query_files import ANSWERS, CELLS, REFUSED, SUMS
 from zerosum.server.config import ConfigError
 from zerosum.server.runs.plain_json import dumps
 
@@ -140,6 +140,18 @@ class StoredAnswers:
             path = self._folder / SUMS / f"{opened.round}-{opened.attempt}.json"
             path.parent.mkdir(exist_ok=True)
             replace_file(path, (dumps(opened.values()) + "\n").encode())
+
+    def note_refused(self, name: str, why: str) -> None:
+        """Note a query that the budget refused, for the report: it is no part of the plan.
+
+        Parameters
+        ----------
+        name, why : str
+            What is said of it.
+        """
+        if self._folder is not None:
+            line = json.dumps({"name": name, "why": why})
+            append_durably(self._folder / REFUSED, line.encode() + b"\n")
 
     def complete(self, ask: str) -> int:
         """Return how many answers to a question were paid for and kept."""

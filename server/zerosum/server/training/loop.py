@@ -115,7 +115,7 @@ class FederatedTraining:
     ) -> None:
         self._engine = dict(engine)
         self._take_tally = take_tally
-        self._experiment = experiment
+        self._experiment, self._configuration = experiment, configuration_digest(experiment)
         self._task = task
         self._data_read = data_summary(task)
         self._population = population
@@ -441,7 +441,7 @@ class FederatedTraining:
                 optimizer_tensors=tensors,
                 optimizer_scalars=scalars,
                 order_seed=self._sampler.order_seed,
-                configuration=configuration_digest(self._experiment),
+                configuration=self._configuration,
                 files={name: self._folder.fingerprint(name) for name in (LEDGER, METRICS)},
                 clip=self._clip.value if self._experiment.privacy.adaptive else None,
                 components=torch.from_numpy(self._components) if self._trainer.public else None,

@@ -18,10 +18,11 @@ from zerosum.client.request import MAX_RECORDS
 from zerosum.server.analytics.answers import Answer
 from zerosum.server.analytics.ask import ask
 from zerosum.server.analytics.asks import QueryAbandoned, Rule
-from zerosum.server.analytics.budget import Spent, spend
+from zerosum.server.analytics.budget import BudgetExceeded, Spent, spend
 from zerosum.server.analytics.costs import Costed, cost
 from zerosum.server.analytics.drafts import Draft
 from zerosum.server.analytics.ledger import QueryLedger
+from zerosum.server.analytics.plan_terms import terms_of
 from zerosum.server.analytics.query_files import QUERY_LEDGER
 from zerosum.server.analytics.query_plan import DEFAULT_DELTA, PlanFile, plan_of
 from zerosum.server.analytics.query_spending import QuerySpending, spending_of
@@ -42,7 +43,6 @@ from zerosum.simulations.queries.setting import (
     run_id,
     schema_of,
     secagg_of,
-    terms_of,
 )
 from zerosum.simulations.queries.tables import DealtTable, deal_file, dealt_of
 from zerosum.simulations.terminal.logs import logged
@@ -418,12 +418,16 @@ class Federation:
                 admitted=partial(self._note, draft),
             )
 
-        for _ in range(draft.attempts - 1):
-            try:
-                return once()
-            except QueryAbandoned as error:
-                log.warning("%s; asked again", error)
-        return once()
+        try:
+            for _ in range(draft.attempts - 1):
+                try:
+                    return once()
+                except QueryAbandoned as error:
+                    log.warning("%s; asked again", error)
+            return once()
+        except BudgetExceeded as error:
+            self.answers.note_refused(draft.ask(self.schema).label, str(error))
+            raise
 
     def _note(self, draft: Draft) -> None:
         """Add a question to the folder's plan before it is asked: a resumed folder asks it, too."""

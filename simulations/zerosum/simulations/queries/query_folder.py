@@ -6,6 +6,7 @@
 | ``queries.jsonl`` | the ledger, written ahead of every sum |
 | ``sums/`` | each released sum |
 | ``answers.json``, ``answers/NAME.csv`` | what was made of them |
+| ``refused.jsonl`` | what the budget refused |
 | ``report.html`` | the page |
 """
 

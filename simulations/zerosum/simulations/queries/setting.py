@@ -13,63 +13,15 @@ from zerosum.client.spec import SecAggSpec
 from zerosum.client.spec.query_privacy import QueryPrivacy
 from zerosum.server.analytics.ask import check_fits
 from zerosum.server.analytics.asks import QueryTerms
-from zerosum.server.analytics.budget import Budget, check_plan
+from zerosum.server.analytics.budget import check_plan
 from zerosum.server.analytics.costs import Costed, cost
 from zerosum.server.analytics.drafts import Draft
 from zerosum.server.analytics.ledger_lines import PlannedSums, QueryHeader
 from zerosum.server.analytics.query_plan import PlanFile, QueryPlan, plan_toml
-from zerosum.server.privacy.assumptions import MASKED
 from zerosum.server.private_sum.thresholds import Thresholds
-
-SECRET_SEED = "simulated: noise follows from the seed, which must be secret"
-
-TRUSTED_SUM = "simulated without masks: the sum is trusted to be all that anybody sees"
 
 ASSUMED_DROPOUT = 0.15
 """Clients that sums withstand losing, at least: the default of ``secagg.dropout``."""
-
-
-def terms_of(file: PlanFile, clients: int) -> QueryTerms:
-    """Return what all queries of a plan have in common.
-
-    Parameters
-    ----------
-    file : PlanFile
-        Settings and domains.
-    clients : int
-        Of the roster.
-
-    Returns
-    -------
-    QueryTerms
-        Checked.
-
-    Raises
-    ------
-    QueryError
-        If they do not go together.
-    """
-    plan, spec = file.plan, file.plan.budget
-    budget = Budget(
-        observer=spec.observer,
-        unit=spec.unit,
-        adjacency=spec.adjacency,
-        epsilon=spec.epsilon,
-        delta=spec.delta,
-        rule=spec.rule,
-    )
-    return QueryTerms(
-        file.domains,
-        budget,
-        clients,
-        cap=plan.cap,
-        max_records=plan.max_records,
-        records=plan.records,
-        honest_fraction=plan.honest_fraction,
-        seed=plan.seed,
-        allow_large_delta=spec.allow_large_delta,
-        assumed=(SECRET_SEED, MASKED if plan.protocol == "pairwise" else TRUSTED_SUM),
-    )
 
 
 def secagg_of(plan: QueryPlan, terms: QueryTerms) -> SecAggSpec:

@@ -1,23 +1,47 @@
-"""The page of a folder of queries: what was answered, how sure it is, and what it cost."""
+"""Fill the page of queries: answers, pictures, epsilons, the budget, what they do not claim."""
 
-import csv
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from zerosum.client.files.durable_append import replace_file
 from zerosum.server.analytics.query_files import CELLS
-from zerosum.server.analytics.query_spending import QuerySpending, read_spending_of
-from zerosum.server.analytics.stored_answers import read_answers
+from zerosum.server.analytics.query_spending import QueryCost, QuerySpending
 from zerosum.server.privacy.observers import OBSERVERS
-from zerosum.server.privacy.rounding import epsilon_text
+from zerosum.server.privacy.rounding import epsilon_text, remainder_text
 from zerosum.server.runs.run_folder import REPORT
+from zerosum.simulations.report import queries_words
 from zerosum.simulations.report.html import fill
+from zerosum.simulations.report.queries_figures import between, cell_names, figures
+from zerosum.simulations.report.queries_places import Scale, number_at
+from zerosum.simulations.report.queries_record import (
+    AnswerRecord,
+    QueryRecord,
+    read_queries,
+)
 
-_ROWS_SHOWN = 200
-"""Cells of one answer on the page, the largest; its CSV file has all of them."""
+_ROWS_SHOWN: Final = 200
+"""Cells of one answer in its table, the largest; its CSV file has all of them."""
+
+_SEGMENTS_SHOWN: Final = 40
+"""Queries with a part of their own in the bar of the budget; the cheapest share one."""
+
+_COLOURS: Final = ("accent", "part1", "part3", "lost1", "kept")
+"""Of the budget's parts, in turns: each is told from the page in light and dark."""
+
+
+class Segment(NamedTuple):
+    """One query's part of the budget's bar: places in percent, colour and words."""
+
+    x: str
+    width: str
+    colour: str
+    name: str
+    cost: str
 
 
 def write_query_report(folder: Path) -> Path:
@@ -38,83 +62,136 @@ def write_query_report(folder: Path) -> Path:
     Raises
     ------
     ConfigError
-        If the ledger or the answers are damaged.
+        If the ledger, the plan or the answers are damaged.
     """
-    spending = read_spending_of(folder)
-    page = fill(
-        "zerosum.simulations.report",
-        "queries.html",
-        title=folder.resolve().name,
-        clients=spending.clients,
-        answers=[_section(folder, entry) for entry in read_answers(folder)],
-        budget=_capital(spending.sentence()) + ".",
-        measure=spending.measure,
-        costs=[*_costs(spending)],
-    )
+    page = render_queries(read_queries(folder))
     replace_file(folder / REPORT, page.encode(errors="backslashreplace"))
     return folder / REPORT
 
 
-def _section(folder: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the page says of one answer."""
-    file = f"{CELLS}/{entry['name']}.csv"
-    labels, cells = _cells(folder / file)
-    shown = sorted(cells, key=lambda row: -float(row["value"]))[:_ROWS_SHOWN]
-    shown = cells if len(cells) <= _ROWS_SHOWN else shown
+def render_queries(record: QueryRecord) -> str:
+    """Fill the page with all that a record says.
+
+    Parameters
+    ----------
+    record : QueryRecord
+        Of a folder.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
+    return fill(
+        "zerosum.simulations.report",
+        "queries.html",
+        title=record.name,
+        run=record,
+        words=queries_words,
+        epsilon_text=epsilon_text,
+        observers=OBSERVERS,
+        sections=[_section(record, answer) for answer in record.answers],
+        segments=[*_segments(record.spending)],
+        costs=[*_costs(record)],
+        beliefs=[*_beliefs(record)],
+        receipts=[_receipt(answer) for answer in record.answers],
+    )
+
+
+def _section(record: QueryRecord, answer: AnswerRecord) -> dict[str, Any]:
+    """Return what the page shows of one answer."""
+    order = np.argsort(-answer.values, kind="stable")[:_ROWS_SHOWN]
+    cells = answer.values.size
+    places = range(cells) if cells <= _ROWS_SHOWN else sorted(order.tolist())
+    rows = _labels(answer)
     return {
-        "name": entry["name"],
-        "sentence": entry["sentence"],
-        "headers": [*(labels or ["of"]), "estimate", "standard error", "95 % interval"],
-        "rows": [_row(row, labels, entry["query"]["kind"]) for row in shown],
-        "hidden": len(cells) - len(shown),
-        "file": file,
-        "clients": entry["clients"],
-        "epsilons": [*_epsilons(entry["epsilon"])],
-        "receipt": json.dumps(entry["receipt"], indent=1),
+        "name": answer.title,
+        "sentence": answer.sentence,
+        "clients": answer.clients,
+        "figures": figures(answer, record.domains),
+        "cells": cells,
+        "headers": ["Of", "Estimate", "Standard error", f"{100 * answer.level:g} % interval"],
+        "rows": [
+            [
+                rows[i],
+                number_at(answer.values[i], answer.std[i]),
+                number_at(answer.std[i], answer.std[i]),
+                between(answer, i),
+            ]
+            for i in places
+        ],
+        "file": f"{CELLS}/{answer.name}.csv",
     }
 
 
-def _cells(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """Return the names of an answer's labels, and its rows."""
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            rows = list(reader)
-    except FileNotFoundError:
-        return [], []
-    names = [n for n in reader.fieldnames or () if n not in ("value", "std", "low", "high")]
-    return names, rows
+def _labels(answer: AnswerRecord) -> list[str]:
+    """Return the words of each cell: with its columns where there are several tables."""
+    several = len(answer.tables) > 1
+    return [
+        ", ".join(f"{axis.name} {label}" for axis, label in zip(axes, name, strict=True))
+        if several
+        else " × ".join(name) or answer.kind
+        for axes in answer.tables
+        for name in cell_names(axes)
+    ]
 
 
-def _row(row: Mapping[str, str], labels: list[str], kind: str) -> list[str]:
-    first = [row[name] for name in labels] or [kind]
-    between = f"{_figure(row['low'])} to {_figure(row['high'])}"
-    if math.isnan(float(row["low"])):
-        between = "none: too few records"
-    return [*first, _figure(row["value"]), _figure(row["std"]), between]
+def _segments(spending: QuerySpending) -> Iterator[Segment]:
+    """Yield the parts of the budget's bar: queries in order, then what is left.
+
+    Composed exactly, queries cost less than the sum of each alone: the parts are in proportion.
+    """
+    spent = spending.spent
+    alone = math.fsum(query.used for query in spending.queries)
+    if not (0 < alone < math.inf and spent.limit > 0):
+        return
+    scale, start = Scale(0.0, max(spent.limit, spent.used)), 0.0
+    for number, (name, used) in enumerate(_largest(spending.queries)):
+        end = start + used / alone * spent.used
+        colour = _COLOURS[number % len(_COLOURS)]
+        yield Segment(
+            scale.percent(start), scale.width(start, end), colour, name, epsilon_text(used)
+        )
+        start = end
+    if spent.left > 0:
+        rest = scale.width(start, spent.limit)
+        yield Segment(scale.percent(start), rest, "", "left", remainder_text(spent.left))
 
 
-def _figure(text: str) -> str:
-    value = float(text)
-    return f"{value:,.0f}" if value.is_integer() else f"{value:,.6g}"
+def _largest(queries: tuple[QueryCost, ...]) -> Iterator[tuple[str, float]]:
+    """Yield names and costs in order; of very many, the cheapest as one."""
+    shown = sorted(range(len(queries)), key=lambda i: -queries[i].used)[:_SEGMENTS_SHOWN]
+    for i in sorted(shown):
+        yield queries[i].name, queries[i].used
+    rest = [each.used for i, each in enumerate(queries) if i not in set(shown)]
+    if rest:
+        yield f"{len(rest)} cheaper ones", math.fsum(rest)
 
 
-def _epsilons(bounds: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Yield a row for each observer of one answer."""
-    for name in OBSERVERS:
-        if name in bounds:
-            bound = bounds[name]
-            value = epsilon_text(bound["value"])
-            assumed = "; ".join(bound["assumptions"])
-            yield [f"epsilon_{name}", value, f"{bound['delta']:g}", assumed]
-
-
-def _costs(spending: QuerySpending) -> Iterator[list[str]]:
+def _costs(record: QueryRecord) -> Iterator[list[str]]:
     """Yield a row for each query that was paid for."""
-    for each in spending.queries:
-        kind, cost = str(each.query["kind"]), epsilon_text(each.used)
-        yield [each.name, kind, str(each.sums), str(each.abandoned), cost]
+    found = {answer.name: answer.bounds for answer in record.answers}
+    for each in record.spending.queries:
+        bounds = found.get(each.name, {})
+        figures = [epsilon_text(bounds[o].value) if o in bounds else "–" for o in OBSERVERS]
+        sums = f"{each.sums:,}" + (f", {each.abandoned:,} given up" if each.abandoned else "")
+        yield [each.name, sums, epsilon_text(each.used), *figures]
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def _beliefs(record: QueryRecord) -> Iterator[dict[str, Any]]:
+    """Yield the belief after each query, where its epsilon is pure."""
+    line = Scale(0.0, 1.0)
+    for name, epsilon in queries_words.beliefs(record):
+        low, high = queries_words.posterior(epsilon)
+        yield {
+            "name": name,
+            "epsilon": epsilon_text(epsilon),
+            "words": queries_words.believed(epsilon),
+            "low": line.percent(low),
+            "high": line.percent(high),
+            "point": line.percent(queries_words.PRIOR),
+        }
+
+
+def _receipt(answer: AnswerRecord) -> tuple[str, str]:
+    return answer.title, json.dumps(answer.document["receipt"], indent=1)

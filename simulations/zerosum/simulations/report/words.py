@@ -1,8 +1,10 @@
 """Write the report's sentences: the outcome, the observers, the cautions."""
 
 import math
+from collections.abc import Mapping
 
 from zerosum.client.spec import MEANINGFUL_EPSILON
+from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.observers import OBSERVERS, SEES, ObserverName, observer_who
 from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.runs.run_outcome import nothing_learnt
@@ -365,7 +367,7 @@ def _privacy_cautions(run: RunRecord) -> list[str]:
             "privacy.top_up is off: the noise of a sum betrays how many took part, so "
             "epsilon_release is refused."
         )
-    return [*sentences, *_delta_caution(run), *_epsilon_cautions(run)]
+    return [*sentences, *_delta_caution(run), *weak_figures(run.bounds)]
 
 
 def _delta_caution(run: RunRecord) -> list[str]:
@@ -379,16 +381,30 @@ def _delta_caution(run: RunRecord) -> list[str]:
     ]
 
 
-def _epsilon_cautions(run: RunRecord) -> list[str]:
+def weak_figures(bounds: Mapping[ObserverName, EpsilonBound], unit: str = "client") -> list[str]:
+    """Return which epsilons are too large to protect by themselves.
+
+    Parameters
+    ----------
+    bounds : mapping
+        By observer.
+    unit : str
+        What is to be hidden.
+
+    Returns
+    -------
+    list of str
+        A sentence, or none.
+    """
     weak = [
         f"epsilon_{name} ({epsilon_text(bound.value)})"
         for name in OBSERVERS
-        if (bound := run.bounds.get(name)) and bound.finite and bound.value > MEANINGFUL_EPSILON
+        if (bound := bounds.get(name)) and bound.finite and bound.value > MEANINGFUL_EPSILON
     ]
     if not weak:
         return []
     verb = "are" if len(weak) > 1 else "is"
     return [
         f"{' and '.join(weak)} {verb} above {MEANINGFUL_EPSILON:g}, which is not a meaningful "
-        "protection: against such an observer the noise alone does not hide a client."
+        f"protection: against such an observer the noise alone does not hide a {unit}."
     ]

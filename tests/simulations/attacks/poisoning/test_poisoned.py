@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from client_answers import answer_by
 from narrowed import present, view_of
 from scipy.optimize import brentq
 from scipy.stats import norm
@@ -14,7 +15,6 @@ from view_parts import parts
 from zerosum.client.protocol.protection import Protection as Envelope
 from zerosum.client.spec import DataSpec, EncodingSpec, ModelSpec, PrivacySpec
 from zerosum.client.task import ClientInfo, resolve_task
-from zerosum.client.training.compute import LocalComputation
 from zerosum.server.runs.run_outcome import NothingLearntError
 from zerosum.simulations.attacks.harness.interface import Case, Defense
 from zerosum.simulations.attacks.harness.play import Cell, play
@@ -154,7 +154,7 @@ def test_an_untrained_target_gives_no_figure(monkeypatch: pytest.MonkeyPatch) ->
     def broken(*arguments: Any) -> np.ndarray:
         raise OSError("gone")
 
-    monkeypatch.setattr(LocalComputation, "update", broken)
+    answer_by(monkeypatch, broken)
     with pytest.raises(NothingLearntError, match="the model under attack: all 2 rounds were"):
         _Run(SMALL, PLAIN, 77).honest()
 
