@@ -1,5 +1,6 @@
 """A mistyped word is answered with the nearest known one, and a far-fetched one with nothing."""
 
+import difflib
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,16 @@ def test_hint_ends_a_message_or_is_empty() -> None:
     assert did_you_mean("round", iter(KNOWN)) == '; did you mean "rounds"?'
     assert did_you_mean("zzz", KNOWN) == ""
     assert did_you_mean("round", ()) == ""
+
+
+def test_words_of_a_request_are_not_searched_for_longer_than_they_are(monkeypatch) -> None:
+    searched = []
+    monkeypatch.setattr(difflib, "get_close_matches", lambda *given: searched.append(given) or [])
+    assert did_you_mean("a" * 10**6, ["b" * 10**6, *map(str, range(10**5))]) == ""
+    [(word, known, *_)] = searched
+    assert len(word) <= 100
+    assert len(known) < 1000
+    assert max(map(len, known)) <= 100
 
 
 def test_only_one_module_looks_for_near_words() -> None:

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from zerosum.client.queries.columns import CategoryColumn
 from zerosum.client.queries.moves import moves
+from zerosum.client.queries.predicate import In, Or
 from zerosum.client.queries.query import Bayes, Histogram, Marginals, Moments, Oracle, Words
 from zerosum.client.queries.schema import Schema
 from zerosum.client.request import ModelRequest, QueryQuestion, QueryRequest, Request
@@ -64,6 +66,7 @@ OTHERS = {
     "a law that nobody draws": ('"law":"geometric"', '"law":"uniform"'),
     "a law of the local model": ('"law":"geometric"', '"law":"randomized-response"'),
     "auto": ('"law":"geometric"', '"law":"auto"'),
+    "shares that take hours to draw": ('"honest_fraction":0.8', '"honest_fraction":1e-06'),
     "all of the cohort and more": ('"honest_fraction":0.8', '"honest_fraction":1.5'),
     "a cap that nobody asked for": ('"cap":null', '"cap":3'),
     "a client without a cap": ('"unit":"record"', '"unit":"client"'),
@@ -215,3 +218,29 @@ def test_bytes_that_are_read_are_the_bytes_that_are_written(data):
     except ValueError:  # and nothing else
         return
     assert request.header == bytes(header)
+
+
+@pytest.mark.parametrize("filtered", [False, True], ids=["listed", "filtered"])
+def test_request_of_a_large_domain_is_read_in_the_time_of_its_length(filtered):
+    """Read before it is admitted: a few megabytes must not hold a client up for hours."""
+
+    class Looked(str):
+        """A text that counts how often it is compared."""
+
+        __slots__ = ()
+        times = 0
+
+        def __eq__(self, other):
+            Looked.times += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    values = tuple(Looked(f"v{i}") for i in range(3000))
+    where = Or(of=(In(column="a", values=values[-256:]),) * 32) if filtered else None
+    CategoryColumn._are_told_apart(values)
+    schema = Schema.model_construct(columns={"a": CategoryColumn.model_construct(values=values)})
+    Histogram(columns=("a",), where=where).check(schema)
+    assert Looked.times < 100_000
+    with pytest.raises(ValueError, match="'v7' is listed twice"):
+        CategoryColumn(values=(*map(str, values), "v7"))

@@ -2,6 +2,11 @@
 
 import difflib
 from collections.abc import Iterable
+from itertools import islice
+
+LONGEST, MOST = 100, 1000
+"""Characters of a word, and known words, beyond which there is no hint: a search takes as long as
+the product of all lengths, and a request can name both sides of it."""
 
 
 def nearest(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:
@@ -19,9 +24,11 @@ def nearest(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str | 
     Returns
     -------
     str or None
-        None where no word is close enough: a far-fetched hint misleads more than none.
+        None where no word is close enough, of the first thousand that are of at most 100
+        characters: a far-fetched hint misleads more than none.
     """
-    return next(iter(difflib.get_close_matches(word, list(known), 1, likeness)), None)
+    some = [each for each in islice(known, MOST) if len(each) <= LONGEST]
+    return next(iter(difflib.get_close_matches(word[:LONGEST], some, 1, likeness)), None)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

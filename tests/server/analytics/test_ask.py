@@ -19,7 +19,10 @@ from zerosum.server.analytics.costs import cost
 from zerosum.server.analytics.drafts import Draft
 from zerosum.server.analytics.ledger import QueryLedger
 from zerosum.server.analytics.ledger_lines import PlannedSums, QueryHeader
-from zerosum.server.analytics.stored_answers import StoredAnswers, read_answers
+from zerosum.server.analytics.query_spending import read_spending_of
+from zerosum.server.analytics.stored_answers import StoredAnswers, read_answers, released_sums
+from zerosum.server.config import ConfigError
+from zerosum.server.privacy.ledger_file import LedgerMismatchError
 
 SCHEMA = Schema.of(
     {"age": {"integer": [0, 9]}, "sex": ["F", "M"], "word": {"text": 4, "alphabet": "abc"}}
@@ -272,7 +275,7 @@ def test_oracle_of_an_epsilon_that_no_client_reports_by_is_not_asked(kind):
     budget = Budget(30.0, 1e-6, unit="client", adjacency="replace")
     terms = QueryTerms(SCHEMA, budget, CLIENTS, cap=1, allow_large_delta=True)
     draft = Draft("oracle", 21.0, {"column": "sex", "oracle": kind})
-    with pytest.raises(QueryError, match=r"epsilon = 21\.0 is not above 0 and at most 20"):
+    with pytest.raises(QueryError, match=r"epsilon = 21: a report has one from"):
         cost(draft.ask(SCHEMA), terms)
     assert cost(replace(draft, epsilon=20.0).ask(SCHEMA), terms).privacy.scale == 20.0
 
@@ -309,3 +312,81 @@ def test_skellam_is_no_law_of_the_rule_sum(folder):
     with pytest.raises(QueryError, match="geometric"):
         folder.ask(replace(COUNT, mechanism="skellam"))
     assert issubclass(BudgetError, QueryError)
+
+
+# -- a folder that lost something ----------------------------------------------------------------
+
+
+def without(path, sums):
+    """Take the lines of opened sums out of a ledger, as a restored backup lacks them."""
+    ledger = path / "queries.jsonl"
+    lines = [json.loads(line) for line in ledger.read_text().splitlines()]
+    kept = [each for each in lines if tuple(each.get("key", ()))[:2] not in sums]
+    ledger.write_text("".join(json.dumps(each) + "\n" for each in kept))
+
+
+@pytest.mark.parametrize("lost", [{(1, 0)}, {(3, 0)}, {(1, 0), (2, 0), (3, 0)}])
+def test_released_sum_that_no_line_paid_for_ends_the_budget(folder, lost):
+    folder.terms = replace(folder.terms, budget=Budget(20.0, 1e-6))
+    folder.header = folder.header.model_copy(
+        update={"budget": folder.header.budget | {"epsilon": 20.0}}
+    )
+    (folder.path / "queries.jsonl").unlink()
+    folder.start()
+    folder.ask(COUNT)
+    folder.ask(WORDS)
+    released = released_sums(folder.path)
+    assert released == {(1, 0), (2, 0), (3, 0)}
+    folder.ledger.check_released(released)  # the control
+    read_spending_of(folder.path)
+    without(folder.path, lost)
+    folder.start()
+    with pytest.raises(LedgerMismatchError, match="no line says that it was paid for"):
+        folder.ledger.check_released(released_sums(folder.path))
+    with pytest.raises(LedgerMismatchError, match="no line says that it was paid for"):
+        read_spending_of(folder.path)
+
+
+def test_stored_answer_that_lost_a_sum_is_refused_in_one_line(folder):
+    folder.ask(COUNT)
+    (folder.path / "sums" / "1-0.json").unlink()
+    folder.start()
+    with pytest.raises(ConfigError, match="has lost sum 1 of 1"):
+        folder.ask(COUNT)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda each: [each, each],
+        lambda each: [{**each, "asked": True}],
+        lambda each: [{**each, "name": "../../x"}],
+        lambda each: [{name: value for name, value in each.items() if name != "name"}],
+    ],
+    ids=["twice", "no number", "a path", "no name"],
+)
+def test_answers_that_are_none_are_damaged(folder, damage):
+    folder.ask(COUNT)
+    path = folder.path / "answers.json"
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps(document | {"answers": damage(document["answers"][0])}))
+    with pytest.raises(ConfigError, match=r"answers\.json is damaged"):
+        folder.start()
+
+
+@pytest.mark.parametrize("damage", [{"noisy": [1.9]}, {"noisy": ["7"]}, {"clients": -4}])
+def test_sum_of_anything_but_counts_is_damaged(folder, damage):
+    folder.ask(COUNT)
+    path = folder.path / "sums" / "1-0.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | damage))
+    folder.start()
+    with pytest.raises(ConfigError, match=r"1-0\.json is damaged"):
+        folder.ask(COUNT)
+
+
+def test_longest_name_is_numbered_within_its_length(folder):
+    name = "a" * 64
+    folder.ask(replace(COUNT, name=name))
+    folder.ask(replace(COUNT, name=name, where="age >= 6"))
+    folder.start()
+    assert [each["name"] for each in folder.answers.entries] == [name, "a" * 62 + "-2"]

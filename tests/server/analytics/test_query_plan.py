@@ -111,3 +111,23 @@ def test_fellow_client_faces_what_was_calibrated(f, clients):
     assert variance <= min(faced, costed.privacy.scale**2) * (1 + 1e-9)
     (released,) = costed.event("release").parameters
     assert released == pytest.approx(costed.privacy.scale**2 / f)
+
+
+LOCAL_TERMS = QueryTerms(
+    TERMS.schema, Budget(1e9, 1e-6, unit="client", adjacency="replace"), 5, cap=1,
+    allow_large_delta=True,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("epsilon", [1e-300, 1e-3, 20.5, 65.0, 1e300])
+def test_report_of_an_epsilon_that_no_client_draws_is_refused_in_one_line(epsilon):
+    draft = Draft("oracle", epsilon, {"column": "sex", "oracle": "oue"})
+    with pytest.raises(QueryError, match=r"a report has one from 0\.0078125 to 20"):
+        cost(draft.ask(TERMS.schema), LOCAL_TERMS)
+
+
+@pytest.mark.parametrize(("epsilon", "clients"), [(1e300, 5), (1e4, 10**6)])
+def test_moments_of_a_weight_that_no_request_carries_are_refused(epsilon, clients):
+    terms = QueryTerms(TERMS.schema, Budget(1e301, 1e-6), clients, allow_large_delta=True)
+    with pytest.raises(QueryError, match="weight above"):
+        cost(Draft("mean", epsilon, {"column": "alpha"}).ask(TERMS.schema), terms)

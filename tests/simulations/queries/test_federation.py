@@ -336,3 +336,12 @@ def test_rule_renyi_admits_divergences_at_its_one_order(tmp_path):
     mass = (1 - a) / (1 + a) * (a ** (1 - alpha) + a**alpha) / (1 - a)
     row = math.log(mass) / (alpha - 1)
     assert asked_until_refused(tmp_path / "q", "renyi") == int(limit / row)
+
+
+def test_folder_whose_ledger_is_gone_is_not_opened_anew(tmp_path):
+    with federation(tmp_path / "q") as f:
+        f.ask(ALL[0])
+    (tmp_path / "q" / "queries.jsonl").unlink()
+    (tmp_path / "q" / "answers.json").unlink()
+    with pytest.raises(ConfigError, match="no line says that it was paid for"):
+        Federation.resume(tmp_path / "q", DATA)

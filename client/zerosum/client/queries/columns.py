@@ -126,8 +126,11 @@ class CategoryColumn(Spec):
                 raise ValueError(f"{OTHER} is counted always: leave it out")
             if not value.isprintable():
                 raise ValueError(f"{value!r} has a character that does not print")
-        if twice := next((v for i, v in enumerate(values) if v in set(values[:i])), None):
-            raise ValueError(f"{twice!r} is listed twice")
+        seen: set[str] = set()
+        for value in values:
+            if value in seen:
+                raise ValueError(f"{value!r} is listed twice")
+            seen.add(value)
         return values
 
     @property

@@ -44,7 +44,7 @@ def choose(k: int, epsilon: float) -> OracleKind:
     OracleKind
         `k-rr` where k < 3 e^epsilon + 2, else `oue`.
     """
-    check_report(k, epsilon)
+    _check(k, epsilon)
     return "k-rr" if k < 3 * math.exp(epsilon) + 2 else "oue"
 
 
@@ -70,7 +70,7 @@ def probabilities(kind: OracleKind, k: int, epsilon: float) -> tuple[float, floa
     QueryError
         If there is no such report.
     """
-    check_report(k, epsilon)
+    _check(k, epsilon)
     odds = math.exp(epsilon)
     if kind in ("rr", "k-rr"):
         return odds / (odds + k - 1), 1 / (odds + k - 1)
@@ -108,7 +108,7 @@ def report(
     QueryError
         If there is no such value or report.
     """
-    check_report(k, epsilon)
+    _check(k, epsilon)
     if not 0 <= value < k:
         raise QueryError(f"oracle: there is no value {value} of {k}")
     if kind in ("rr", "k-rr"):
@@ -186,20 +186,7 @@ def hashed(seed: bytes, value: int, g: int) -> int:
     return int.from_bytes(digest, "little") % g
 
 
-def check_report(k: int, epsilon: float) -> None:
-    """Refuse a report that would say nothing, or the value itself.
-
-    Parameters
-    ----------
-    k : int
-        Number of values.
-    epsilon : float
-
-    Raises
-    ------
-    QueryError
-        If epsilon is above 20 or none, or there are fewer than two values.
-    """
+def _check(k: int, epsilon: float) -> None:
     if not 0 < epsilon <= MOST_LOCAL_EPSILON:
         raise QueryError(
             f"oracle: epsilon = {epsilon} is not above 0 and at most {MOST_LOCAL_EPSILON:g}"

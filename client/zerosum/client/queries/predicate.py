@@ -91,7 +91,8 @@ def holds(predicate: Predicate, table: "Table") -> NDArray[np.bool_]:
 def _is_among(table: "Table", name: str, values: Sequence[Value]) -> NDArray[np.bool_]:
     column, codes = table.schema.column(name), table.columns[name]
     if isinstance(column, CategoryColumn):
-        return np.isin(codes, [column.labels.index(str(value)) for value in values])
+        cells = {label: cell for cell, label in enumerate(column.labels)}
+        return np.isin(codes, [cells[str(value)] for value in values])
     if isinstance(column, TextColumn):
         return np.isin(codes, [str(value) for value in values])
     if isinstance(column, NumberColumn):

@@ -47,11 +47,14 @@ def check_predicate(predicate: Predicate, schema: Schema) -> None:
         textual = isinstance(column, CategoryColumn | TextColumn)
         if textual and isinstance(leaf, Compare) and leaf.operator not in ("=", "!="):
             raise QueryError(f"where: {leaf}: a {column.kind} has no order; use =, != or in")
+        labels = frozenset(column.labels if isinstance(column, CategoryColumn) else ())
         for value in values:
-            _check_value(leaf, column, value)
+            _check_value(leaf, column, value, labels)
 
 
-def _check_value(leaf: Compare | In, column: Column, value: int | float | str) -> None:
+def _check_value(
+    leaf: Compare | In, column: Column, value: int | float | str, labels: frozenset[str]
+) -> None:
     textual = isinstance(column, CategoryColumn | TextColumn)
     if isinstance(value, str) != textual:
         cure = "quotes around the value" if textual else "a number without quotes"
@@ -64,7 +67,7 @@ def _check_value(leaf: Compare | In, column: Column, value: int | float | str) -
             f'where: {leaf}: {value} is outside of "{leaf.column}", {column.low} to '
             f"{column.high}, which numbers are clamped to: widen its domain"
         )
-    if isinstance(column, CategoryColumn) and value not in column.labels:
+    if isinstance(column, CategoryColumn) and value not in labels:
         hint = did_you_mean(str(value), column.labels)
         raise QueryError(f'where: {leaf}: "{leaf.column}" has no value {value!r}{hint}')
     if isinstance(column, TextColumn) and (

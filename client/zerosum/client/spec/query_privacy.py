@@ -16,8 +16,12 @@ LEAST_SCALE, MOST_SCALE = SMALLEST_SCALE, LARGEST_STD
 a chance of 2^-180."""
 
 MOST_LOCAL_EPSILON = 20.0
-"""Epsilon of a local report: beyond it the report is the value itself, and OLH would hash into 2^29
+"""Of a randomised response: beyond it a report is the value itself, and OLH would hash into 2^29
 cells."""
+
+LEAST_HONEST_FRACTION = 0.01
+"""A share of noise is 1/(f n) of the guaranteed one, and takes as much longer to draw: a smaller f
+would hold a client up for hours, and buys nobody any privacy."""
 
 
 class QueryPrivacy(Spec):
@@ -37,7 +41,7 @@ guaranteed noise. `randomized-response`: epsilon of one report."""
     """Whether the unit's part becomes nothing, or another."""
     cap: PositiveInt | None = None
     """Records of a client that are used, under unit = "client"."""
-    honest_fraction: Annotated[float, Field(gt=0, ge=1e-6, le=1)] = 0.8
+    honest_fraction: Annotated[float, Field(ge=LEAST_HONEST_FRACTION, le=1)] = 0.8
     """Fraction f of a cohort whose noise shares are guaranteed."""
 
     private: ClassVar[bool] = True

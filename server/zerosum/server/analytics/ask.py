@@ -18,7 +18,9 @@ from zerosum.server.analytics.asks import Ask, QueryAbandoned, QueryTerms
 from zerosum.server.analytics.budget import check
 from zerosum.server.analytics.costs import Costed, cost
 from zerosum.server.analytics.ledger import Part, QueryLedger
+from zerosum.server.analytics.query_files import QUERY_LEDGER, SUMS
 from zerosum.server.analytics.stored_answers import AnswerEntry, StoredAnswers, StoredSum
+from zerosum.server.config import ConfigError
 from zerosum.server.private_sum.coordinator import Charge, RoundAbandoned
 
 if TYPE_CHECKING:
@@ -234,12 +236,18 @@ def _kept(
     costed: Costed, asked: int, ledger: QueryLedger, answers: StoredAnswers
 ) -> list[StoredSum]:
     """Return the sums of an answer that is complete."""
-    kept = []
+    kept: list[StoredSum] = []
     for number in range(costed.sums):
+        if kept and _next_payload(costed, kept) is None:  # no round continued it
+            break
         charged = ledger.latest((costed.key, asked, number))
         opened = None if charged is None else answers.sum(*charged.number)
         if opened is None:
-            break
+            raise ConfigError(
+                f"the stored answer to {costed.ask.label} has lost sum {number + 1} of "
+                f"{costed.sums} that it was made of: restore {SUMS}/ and {QUERY_LEDGER}, or start "
+                "a new folder"
+            )
         kept.append(opened)
     return kept
 

@@ -9,6 +9,7 @@ from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.query import Query
 from zerosum.client.queries.schema import Schema
 from zerosum.client.request import MAX_RECORDS
+from zerosum.client.spec.query_privacy import LEAST_HONEST_FRACTION
 
 if TYPE_CHECKING:  # whose accountant takes a second to import
     from zerosum.server.analytics.budget import Budget
@@ -22,7 +23,8 @@ Rule = Literal["plan", "sum", "renyi"]
 DEFAULT_HONEST_FRACTION: Final = 0.8
 """f: the part of the clients whose noise makes the guarantee."""
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+LONGEST_NAME: Final = 64
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 """Names are of files: answers/NAME.csv."""
 
 
@@ -61,16 +63,21 @@ class Ask:
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
-        if self.name and not _NAME.fullmatch(self.name):
+        if self.name and not is_name(self.name):
             raise QueryError(
-                f"name = {self.name!r}: it names a file, so at most 64 letters, digits, '_', '-' "
-                'and "." that begin with a letter or digit'
+                f"name = {self.name!r}: it names a file, so at most {LONGEST_NAME} letters, "
+                "digits, '_', '-' and \".\" that begin with a letter or digit"
             )
 
     @property
     def label(self) -> str:
         """Its name, or one made of the query's kind and columns."""
         return self.name or default_name(self.query)
+
+
+def is_name(name: object) -> bool:
+    """Return whether a value is the name of an answer: of a file in its folder, and no path."""
+    return isinstance(name, str) and len(name) <= LONGEST_NAME and bool(_NAME.fullmatch(name))
 
 
 def check_epsilon(epsilon: object) -> None:
@@ -169,10 +176,10 @@ class QueryTerms:
                 raise QueryError(f"{name} = {value}: write a positive number")
         if self.max_records < 1:
             raise QueryError(f"max_records = {self.max_records}: write a positive number")
-        if not 0 < self.honest_fraction <= 1:
+        if not LEAST_HONEST_FRACTION <= self.honest_fraction <= 1:
             raise QueryError(
-                f"honest_fraction = {self.honest_fraction:g}: a part of the clients above 0, at "
-                "most 1"
+                f"honest_fraction = {self.honest_fraction:g}: a part of the clients from "
+                f"{LEAST_HONEST_FRACTION:g} to 1"
             )
         by_record = self.budget.unit == "record" and self.records is not None
         object.__setattr__(self, "population", self.records if by_record else self.clients)

@@ -168,7 +168,7 @@ def moments_weight(records: int, epsilon: float) -> int:
             f"at {epsilon}"
         )
     weight = LEAST_WEIGHT
-    while records * epsilon**2 > ROUNDING_PART * 8 * weight**2:
+    while weight <= MOST_WEIGHT and records * epsilon * epsilon > ROUNDING_PART * 8 * weight**2:
         weight *= 2
     if weight > MOST_WEIGHT:
         raise ValueError(

@@ -18,7 +18,7 @@ from zerosum.client.queries.moves import moves
 from zerosum.client.queries.query import Moments, Oracle, Query
 from zerosum.client.queries.schema import Schema
 from zerosum.client.request import QueryQuestion
-from zerosum.client.spec.query_privacy import QueryPrivacy
+from zerosum.client.spec.query_privacy import LEAST_SCALE, MOST_LOCAL_EPSILON, QueryPrivacy
 from zerosum.server.analytics.asks import Ask, QueryTerms
 from zerosum.server.analytics.calibrate import Noise, calibrate, moments_weight
 from zerosum.server.analytics.ledger import Part
@@ -229,9 +229,13 @@ def _local(ask: Ask, query: Oracle, terms: QueryTerms) -> Costed:
             f'"client", adjacency = "replace" and cap = 1, and this one has {budget.unit!r}, '
             f"{budget.adjacency!r} and {terms.cap}"
         )
-    size = query.size(terms.schema)
-    oracles.check_report(size, ask.epsilon)
+    if not LEAST_SCALE <= ask.epsilon <= MOST_LOCAL_EPSILON:
+        raise QueryError(
+            f"oracle: epsilon = {ask.epsilon:g}: a report has one from {LEAST_SCALE:g} to "
+            f"{MOST_LOCAL_EPSILON:g}"
+        )
     if query.oracle == "auto":
+        size = query.size(terms.schema)
         query = query.model_copy(update={"oracle": oracles.choose(size, ask.epsilon)})
     privacy = QueryPrivacy(
         model="local",

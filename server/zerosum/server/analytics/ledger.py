@@ -6,7 +6,7 @@ is refused: it may say of something spent that would then not be counted.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from zerosum.server.analytics.ledger_lines import (
     parse_query_entry,
     parse_query_header,
 )
-from zerosum.server.analytics.query_files import QUERY_LEDGER
+from zerosum.server.analytics.query_files import QUERY_LEDGER, SUMS
 from zerosum.server.analytics.receipts import read_receipt
 from zerosum.server.privacy.ledger_file import LedgerMismatchError, complete_lines, damaged
 from zerosum.server.privacy.observers import ObserverName
@@ -167,6 +167,31 @@ class QueryLedger:
             for each in self._sums.values()
             if each.opened or observer == "local"
         ]
+
+    def check_released(self, released: Collection[tuple[int, int]]) -> None:
+        """Refuse to go on where the ledger has lost lines of sums that were opened.
+
+        A line is on the disk before its sum is opened, and is never taken back: a sum that was
+        kept and is not charged shows that what was spent is more than the ledger says.
+
+        Parameters
+        ----------
+        released : collection of (round, attempt)
+            Sums that the folder holds, listed before the ledger was read.
+
+        Raises
+        ------
+        LedgerMismatchError
+            If one of them was never charged.
+        """
+        opened = {number for number, each in self._sums.items() if each.opened}
+        if lost := sorted(set(released) - opened):
+            round, attempt = lost[0]
+            raise damaged(
+                self._path or Path(QUERY_LEDGER),
+                f"{SUMS}/{round}-{attempt}.json was released, and no line says that it was paid "
+                "for",
+            )
 
     def answers_begun(self, ask: str) -> int:
         """Return how many paid answers to a question were begun."""

@@ -25,6 +25,7 @@ from zerosum.client.queries.schema import (
 )
 from zerosum.client.request import MAX_RECORDS
 from zerosum.client.spec import Fraction, PositiveInt, Spec
+from zerosum.client.spec.query_privacy import LEAST_HONEST_FRACTION
 from zerosum.server.analytics.asks import Rule
 from zerosum.server.analytics.drafts import Draft
 
@@ -72,7 +73,7 @@ class QueryPlan(Spec):
     """The server that masked sums withstand."""
     dropout: Fraction = 0.0
     """Part of the clients that vanish in a sum of the simulation."""
-    honest_fraction: Annotated[float, Field(gt=0, ge=1e-6, le=1)] = 0.8
+    honest_fraction: Annotated[float, Field(ge=LEAST_HONEST_FRACTION, le=1)] = 0.8
     """Part of the clients whose noise makes the guarantee; the others' may be missing."""
     cap: PositiveInt | None = None
     """Under unit = "client": records of a client that count."""

@@ -9,6 +9,7 @@ from zerosum.server.analytics.budget import Budget, Spent, spend
 from zerosum.server.analytics.ledger import ChargedSum, QueryLedger
 from zerosum.server.analytics.ledger_lines import QueryHeader, read_query_header
 from zerosum.server.analytics.query_files import QUERY_LEDGER
+from zerosum.server.analytics.stored_answers import released_sums
 from zerosum.server.privacy.rounding import epsilon_text, remainder_text
 
 
@@ -131,8 +132,10 @@ def read_spending_of(folder: Path) -> QuerySpending:
     LedgerMismatchError
         If the ledger is missing or damaged.
     """
-    path = folder / QUERY_LEDGER
-    return spending_of(QueryLedger(path, read_query_header(path), read_only=True))
+    path, released = folder / QUERY_LEDGER, released_sums(folder)
+    ledger = QueryLedger(path, read_query_header(path), read_only=True)
+    ledger.check_released(released)
+    return spending_of(ledger)
 
 
 def budget_of(header: QueryHeader) -> Budget:

@@ -8,18 +8,23 @@ name. An answer follows from its sums alone: what a crash left out is made of th
 import csv
 import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.client.files.durable_append import append_durably, replace_file
+from zerosum.server.analytics.asks import LONGEST_NAME, is_name
 from zerosum.server.analytics.query_files import ANSWERS, CELLS, REFUSED, SUMS
 from zerosum.server.config import ConfigError
 from zerosum.server.runs.plain_json import dumps
+
+_SUM: Final = re.compile(r"([0-9]+)-([0-9]+)\.json")
+"""Name of a sum's file: its round and attempt."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +184,8 @@ class StoredAnswers:
         used, number, name = self.names(), 1, label
         while used.get(name, ask) != ask:
             number += 1
-            name = f"{label}-{number}"
+            end = f"-{number}"
+            name = label[: LONGEST_NAME - len(end)] + end
         return name
 
     def keep(self, entry: AnswerEntry) -> None:
@@ -224,10 +230,10 @@ def read_answers(folder: Path) -> list[dict[str, Any]]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         answers = document["answers"]
-        if document["format"] != 1 or not all(
-            isinstance(each["ask"], str) and isinstance(each["asked"], int) for each in answers
-        ):
+        if document["format"] != 1 or not all(map(_is_answer, answers)):
             raise ValueError("a format that this version does not know")
+        if len({(each["ask"], each["asked"]) for each in answers}) < len(answers):
+            raise ValueError("an answer stands in it twice")
         return list(answers)
     except FileNotFoundError:
         return []
@@ -236,6 +242,27 @@ def read_answers(folder: Path) -> list[dict[str, Any]]:
             f"{path} is damaged ({error}): delete it, and --resume {folder} makes it again of "
             f"{SUMS}/, for free"
         ) from None
+
+
+def _is_answer(value: Mapping[str, Any]) -> bool:
+    return isinstance(value["ask"], str) and type(value["asked"]) is int and is_name(value["name"])
+
+
+def released_sums(folder: Path) -> set[tuple[int, int]]:
+    """Return the rounds and attempts of all sums that a folder of queries holds.
+
+    Parameters
+    ----------
+    folder : Path
+        Of queries.
+
+    Returns
+    -------
+    set of (round, attempt)
+        By the names of their files.
+    """
+    found = map(_SUM.fullmatch, (path.name for path in (folder / SUMS).glob("*.json")))
+    return {(int(name[1]), int(name[2])) for name in found if name is not None}
 
 
 def table_text(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -268,14 +295,12 @@ def _read_sum(path: Path, number: tuple[int, int]) -> StoredSum | None:
     except ValueError as error:
         raise _damaged(path, error) from None
     try:
+        integers = [values["round"], values["attempt"], values["clients"], *values["noisy"]]
+        if not all(type(each) is int for each in integers) or values["clients"] < 0:
+            raise ValueError("numbers that are no counts")
         noisy = np.array(values["noisy"], dtype=np.int64)
-        kept = StoredSum(
-            int(values["round"]),
-            int(values["attempt"]),
-            noisy,
-            int(values["clients"]),
-            str(values["payload"]).encode(),
-        )
+        payload = str(values["payload"]).encode()
+        kept = StoredSum(values["round"], values["attempt"], noisy, values["clients"], payload)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise _damaged(path, error) from None
     if (kept.round, kept.attempt) != number or noisy.ndim != 1:

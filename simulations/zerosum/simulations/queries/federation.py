@@ -26,7 +26,7 @@ from zerosum.server.analytics.plan_terms import terms_of
 from zerosum.server.analytics.query_files import QUERY_LEDGER
 from zerosum.server.analytics.query_plan import DEFAULT_DELTA, PlanFile, plan_of
 from zerosum.server.analytics.query_spending import QuerySpending, spending_of
-from zerosum.server.analytics.stored_answers import StoredAnswers
+from zerosum.server.analytics.stored_answers import StoredAnswers, released_sums
 from zerosum.server.runs.run_folder import CLIENT_LOG, SERVER_LOG, new_folder
 from zerosum.simulations.engine.one_at_a_time import alone
 from zerosum.simulations.queries.clients import Clients, TableEnvironment, table_coordinator
@@ -92,6 +92,8 @@ class Federation:
         try:
             path = None if folder is None else folder / QUERY_LEDGER
             self.ledger = QueryLedger(path, header_of(file, self.terms))
+            if folder is not None:
+                self.ledger.check_released(released_sums(folder))
             self.answers = StoredAnswers(folder)
         except BaseException:
             self._open.close()
