@@ -28,7 +28,12 @@ def test_hint_ends_a_message_or_is_empty() -> None:
 
 def test_words_of_a_request_are_not_searched_for_longer_than_they_are(monkeypatch) -> None:
     searched = []
-    monkeypatch.setattr(difflib, "get_close_matches", lambda *given: searched.append(given) or [])
+
+    def nothing(*given):
+        searched.append(given)
+        return []
+
+    monkeypatch.setattr(difflib, "get_close_matches", nothing)
     assert did_you_mean("a" * 10**6, ["b" * 10**6, *map(str, range(10**5))]) == ""
     [(word, known, *_)] = searched
     assert len(word) <= 100

@@ -13,6 +13,7 @@ from zerosum.client.spec import ClientPolicy
 from zerosum.secagg import NoFeasibleGraph, ServerMode
 from zerosum.secagg.graph.failure_bounds import colluders_in
 from zerosum.secagg.graph.parameters import graph_parameters
+from zerosum.server.analytics.query_plan import plan_of
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
 from zerosum.server.runs.run_folder import RunFolder
 from zerosum.server.training.loop import FederatedTraining
@@ -101,3 +102,17 @@ def test_the_pages_node_answers_queries_from_its_table(tmp_path):
         node.check_table()
     (tmp_path / "patients.csv").write_text("age_years,sex\n70,Male\n")
     node.check_table()
+
+
+def test_the_page_of_queries_has_a_node_file_and_a_plan_that_fit_together(tmp_path):
+    start = '[table]\n    path = "patients.csv"          # CSV with a header, or .parquet; from'
+    node = checked_node_file(tomllib.loads(block(start)), "the page", tmp_path)
+    assert node.policy.queries is not None
+    assert node.policy.queries.columns == ["age", "sex"]
+    (tmp_path / "patients.csv").write_text("AGE_YEARS,sex\n70,Male\n")
+    node.check_table()
+    settings = tomllib.loads(block("clients = 3").replace("AUTHORITY_S_PUBLIC_KEY", "0" * 64))
+    plan = plan_of({**settings, "budget": {"epsilon": 1.0}})
+    assert plan.deployment is not None
+    assert plan.deployment.roster == "/etc/zerosum/roster"
+    assert plan.corruption == node.policy.corruption

@@ -22,7 +22,7 @@ from zerosum.client.flower.simulated_node import simulated_roster
 from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.server.config import ConfigError
 from zerosum.server.flower.node_registry import simulated_nodes
-from zerosum.server.flower.server_app import is_simulation
+from zerosum.server.flower.serving import is_simulation
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
 from zerosum.server.runs.run_folder import METRICS, MODEL, SUMMARY, RunFolder
 from zerosum.server.training.loop import FederatedTraining

@@ -22,6 +22,7 @@ from zerosum.server.analytics.query_files import QUERY_LEDGER, SUMS
 from zerosum.server.analytics.stored_answers import AnswerEntry, StoredAnswers, StoredSum
 from zerosum.server.config import ConfigError
 from zerosum.server.private_sum.coordinator import Charge, RoundAbandoned
+from zerosum.server.private_sum.sum_in_progress import Shape, SumPlan
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -66,6 +67,8 @@ def ask(
     reproducible: bool,
     groups: Sequence[Sequence[int]] | None = None,
     admitted: Callable[[], None] = lambda: None,
+    prepare: Callable[[SumPlan], None] | None = None,
+    upcoming: Costed | None = None,
 ) -> Answer:
     """Answer a question, from what is stored or by private sums that are charged ahead.
 
@@ -92,6 +95,10 @@ def ask(
         Roster indices, one sequence a session. Default: all clients are one.
     admitted : callable
         Called when the budget admits the question, before anything is charged or sent.
+    prepare : callable, optional
+        As :meth:`~.private_sum.coordinator.Coordinator.prepare`.
+    upcoming : Costed, optional
+        The question after this one, of which nothing was charged: its keys and shares are prepared.
 
     Returns
     -------
@@ -116,14 +123,29 @@ def ask(
     admit(costed, asked, ledger, answers, reproducible=reproducible)
     admitted()
     cohort = groups or [range(terms.clients)]
+
+    def prepared() -> None:
+        if prepare is not None and upcoming is not None:
+            prepare(_sum_plan(upcoming, ledger.reserve(upcoming.key), cohort))
+
     kept: list[StoredSum] = []
     for number in range(costed.sums):
         payload = b"" if not kept else _next_payload(costed, kept)
         if payload is None:  # no prefix was left: the rounds that remain are not needed
             break
-        part = costed.part(asked, number, name)
         kept.append(
-            _sum(sums, costed, part, payload, ledger, answers, cohort, reproducible=reproducible)
+            _sum(
+                sums,
+                costed,
+                costed.part(asked, number, name),
+                payload,
+                ledger,
+                answers,
+                cohort,
+                reproducible=reproducible,
+                # What the rounds of `words` ask follows from the one before.
+                before=prepared if number == costed.sums - 1 else lambda: None,
+            )
         )
     made = _answer(costed, kept)
     answers.keep(_entry(costed, asked, name, made))
@@ -210,11 +232,13 @@ def _sum(
     groups: Sequence[Sequence[int]],
     *,
     reproducible: bool,
+    before: Callable[[], None],
 ) -> StoredSum:
     """Return a sum that was kept, or charge, open and keep one."""
     charged = ledger.latest(part.place)
-    round, attempt = ledger.last_round + 1, 0
-    if charged is not None and not charged.abandoned:
+    if charged is None or charged.abandoned:
+        round, attempt = ledger.number(part.ask), 0
+    else:
         kept = answers.sum(*charged.number)
         if kept is not None:
             return kept
@@ -222,6 +246,7 @@ def _sum(
         attempt += not reproducible
     request = QueryRequest(costed.question(round), payload)
     charge = ledger.charging(part, round, attempt, groups)
+    before()
     try:
         opened = sums.private_sum(request, groups, round=round, attempt=attempt, charge=charge)
     except RoundAbandoned as error:
@@ -230,6 +255,12 @@ def _sum(
     kept = StoredSum(round, attempt, opened.total, len(opened.survivors), payload)
     answers.keep_sum(kept)
     return kept
+
+
+def _sum_plan(costed: Costed, round: int, groups: Sequence[Sequence[int]]) -> SumPlan:
+    """Return what must be known of a question's first sum before it is asked for."""
+    request = QueryRequest(costed.question(round), b"")
+    return SumPlan(tuple(map(tuple, groups)), round, 0, Shape.of(request))
 
 
 def _kept(

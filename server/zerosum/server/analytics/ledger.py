@@ -126,6 +126,8 @@ class QueryLedger:
         self._charged: dict[QueryKey, QueryCharged] = {}
         self._opened: set[QueryKey] = set()
         self._ended: set[QueryKey] = set()
+        self._highest = 0
+        self._reserved: tuple[str, int] | None = None
         for entry in self._read():
             try:
                 self._take(entry)
@@ -141,6 +143,45 @@ class QueryLedger:
     def last_round(self) -> int:
         """The latest round that was charged for; 0 where none was."""
         return max((number[0] for number in self._sums), default=0)
+
+    def number(self, ask: str) -> int:
+        """Return the round of a question's next sum, under which nobody was asked before.
+
+        Clients begin a session once: a number that was given to a sum in this process is not given
+        again, though the sum was given up before anything of it was charged.
+
+        Parameters
+        ----------
+        ask : str
+            Digest of the question.
+
+        Returns
+        -------
+        int
+            The one that was reserved for it, if no later one was given meanwhile.
+        """
+        reserved, self._reserved = self._reserved, None
+        if reserved == (ask, self._highest) and self._highest > self.last_round:
+            return self._highest
+        self._highest = max(self._highest, self.last_round) + 1
+        return self._highest
+
+    def reserve(self, ask: str) -> int:
+        """Reserve the next round for a question that is asked next, and return it.
+
+        Parameters
+        ----------
+        ask : str
+            Digest of the question.
+
+        Returns
+        -------
+        int
+            Of its first sum, unless another is asked for before.
+        """
+        self._highest = max(self._highest, self.last_round) + 1
+        self._reserved = ask, self._highest
+        return self._highest
 
     def receipts(self, observer: ObserverName) -> list["DpEvent"]:
         """Return what all opened sums cost against an observer.
@@ -273,7 +314,8 @@ class QueryLedger:
             if what == "contributions":
                 self._charge_contributions(part, key, clients, len(groups[group]))
             elif what == "survived":
-                if key not in self._ended:
+                # A sum that was given up before anybody was asked for a vector has no line.
+                if key in self._charged and key not in self._ended:
                     cohort, survived = len(groups[group]), len(clients)
                     self._append(QuerySessionEnded(key=key, cohort=cohort, survived=survived))
             elif key not in self._opened:

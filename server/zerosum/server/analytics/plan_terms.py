@@ -2,7 +2,7 @@
 
 from zerosum.server.analytics.asks import QueryTerms
 from zerosum.server.analytics.budget import Budget
-from zerosum.server.analytics.query_plan import PlanFile
+from zerosum.server.analytics.query_plan import PlanFile, QueryPlan
 from zerosum.server.privacy.assumptions import MASKED
 
 SECRET_SEED = "simulated: noise follows from the seed, which must be secret"
@@ -49,5 +49,12 @@ def terms_of(file: PlanFile, clients: int) -> QueryTerms:
         honest_fraction=plan.honest_fraction,
         seed=plan.seed,
         allow_large_delta=spec.allow_large_delta,
-        assumed=(SECRET_SEED, MASKED if plan.protocol == "pairwise" else TRUSTED_SUM),
+        assumed=_assumed(plan),
     )
+
+
+def _assumed(plan: QueryPlan) -> tuple[str, ...]:
+    """Return what must hold for every epsilon, beside what its observer sees."""
+    if plan.deployment is not None:
+        return (MASKED,)
+    return SECRET_SEED, MASKED if plan.protocol == "pairwise" else TRUSTED_SUM

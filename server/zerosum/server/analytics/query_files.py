@@ -19,3 +19,6 @@ CELLS: Final = "answers"
 
 REFUSED: Final = "refused.jsonl"
 """Queries that the budget refused before anything was sent."""
+
+ENDED: Final = "ended.json"
+"""Of deployed queries: what was answered and spent, written last by a run that ends."""

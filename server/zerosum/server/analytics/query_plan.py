@@ -28,6 +28,7 @@ from zerosum.client.spec import Fraction, PositiveInt, Spec
 from zerosum.client.spec.query_privacy import LEAST_HONEST_FRACTION
 from zerosum.server.analytics.asks import Rule
 from zerosum.server.analytics.drafts import Draft
+from zerosum.server.spec import DeploymentSpec
 
 DEFAULT_DELTA: Final = 1e-6
 
@@ -62,7 +63,7 @@ class QueryPlan(Spec):
     rename: dict[str, str] = Field(default_factory=dict)
     """Columns that are called otherwise in the file: `age = "AGE_YEARS"`."""
     clients: Annotated[int, Field(ge=2, lt=2**31)] | None = None
-    """Clients of a simulation: rows are dealt to them by the seed."""
+    """Clients of a simulation: rows are dealt to them by the seed. Of a deployment: its nodes."""
     by: str | None = None
     """Column of the file whose values are the clients, in place of `clients`."""
     seed: int = 0
@@ -73,6 +74,8 @@ class QueryPlan(Spec):
     """The server that masked sums withstand."""
     dropout: Fraction = 0.0
     """Part of the clients that vanish in a sum of the simulation."""
+    corruption: Fraction = 0.0
+    """Part of the roster that may collude with the server: as much as the nodes' policies say."""
     honest_fraction: Annotated[float, Field(ge=LEAST_HONEST_FRACTION, le=1)] = 0.8
     """Part of the clients whose noise makes the guarantee; the others' may be missing."""
     cap: PositiveInt | None = None
@@ -84,6 +87,8 @@ class QueryPlan(Spec):
     budget: BudgetSpec
     fingerprint: str | None = None
     """SHA-256 of the data, in a folder of queries."""
+    deployment: DeploymentSpec | None = None
+    """Roster, authority and time limits of deployed nodes, which hold their own tables."""
 
 
 @dataclass(frozen=True)
@@ -258,7 +263,8 @@ def _explained(error: ValidationError) -> str:
     path = [str(part) for part in first["loc"]]
     key = ".".join(path)
     if first["type"] == "extra_forbidden":
-        model = BudgetSpec if path[0] == "budget" and len(path) > 1 else QueryPlan
+        sections: dict[str, type[Spec]] = {"budget": BudgetSpec, "deployment": DeploymentSpec}
+        model = sections.get(path[0], QueryPlan) if len(path) > 1 else QueryPlan
         known = list(model.model_fields)
         hint = did_you_mean(path[-1], known) or f": there are {', '.join(known)}"
         return f"unknown key {key} = {first['input']!r}{hint}"

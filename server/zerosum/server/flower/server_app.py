@@ -9,7 +9,6 @@ overrides may only give it more rounds, another data path, or another way to mee
 
 import logging
 import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -21,16 +20,24 @@ from flwr.serverapp import Grid, ServerApp
 
 from zerosum.client.files.operating_system import NOT_DEPLOYABLE
 from zerosum.client.flower.simulated_node import simulated_roster
-from zerosum.client.protocol.node_keys import ProvisioningError, read_roster
 from zerosum.client.protocol.noise_source import Entropy, SeededEntropy, SystemEntropy
 from zerosum.client.task import Task, population, resolve_task
 from zerosum.client.training.initial_model import initial_vector
 from zerosum.client.training.seeded_task import public_records, seeded_resolution
 from zerosum.client.training.trial_step import TrialStep, task_named
 from zerosum.secagg import Roster
-from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
-from zerosum.server.flower.node_registry import NodeRegistry, meet, simulated_nodes
+from zerosum.server.flower.node_registry import simulated_nodes
+from zerosum.server.flower.serving import (
+    find_file,
+    is_simulation,
+    met_nodes,
+    named_folder,
+    overrides_of,
+    read_deployment_keys,
+    session_run_id,
+    show_log,
+)
 from zerosum.server.planning.preflight import check_device, prepare
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
 from zerosum.server.runs.records import RoundRecord
@@ -75,7 +82,7 @@ def main(grid: Grid, context: Context) -> None:
     context : flwr.app.Context
         Of the run.
     """
-    _show_log()
+    show_log()
     serve(grid, context)
 
 
@@ -104,7 +111,7 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
         If all rounds were abandoned, after everything was written.
     """
     path, earlier = run_folder(context)
-    asked = _experiment(context) if earlier is None else continued(earlier, _overrides(context))
+    asked = _experiment(context) if earlier is None else continued(earlier, overrides_of(context))
     simulated = is_simulation(grid)
     _check_deployable(asked, simulated)
     check_device(asked)
@@ -112,7 +119,11 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
         entropy = SeededEntropy(asked.seed) if simulated else SystemEntropy()
     with seeded_resolution(asked.seed):
         task = resolve_task(asked.task, asked.data, asked.model, asked.seed)
-    attendance, nodes = _simulated(grid, context) if simulated else _deployed(grid, asked)
+    attendance, nodes = (
+        _simulated(grid, context)
+        if simulated
+        else met_nodes(grid, asked.deployment, read_keys(asked))
+    )
     experiment = _prepared(asked, task, len(nodes))
     folder = RunFolder.create(path, experiment) if earlier is None else earlier
 
@@ -216,8 +227,7 @@ def _coordinator(
         grid,
         nodes,
         experiment.secagg,
-        # A ServerApp that begins anew in the same run opens other sessions than before.
-        run_id=context.run_id.to_bytes(8, "little") + SystemRandomness().take(8),
+        run_id=session_run_id(context),
         entropy=entropy,
         timeouts=None if simulated else experiment.deployment,
         pipeline=experiment.deployment.pipeline and not simulated,
@@ -242,33 +252,10 @@ def run_folder(context: Context) -> tuple[Path, RunFolder | None]:
     ConfigError
         If the folder to resume holds no run, or ``out`` is another one.
     """
-    resume = str(context.run_config.get("resume") or "")
-    out = str(context.run_config.get("out") or "")
-    if resume and out and Path(resume) != Path(out):
-        raise ConfigError(f"run config resume = {resume!r} and out = {out!r}: give one of them")
-    path = Path(resume or out or f"runs/{context.run_id}")
+    path, resume = named_folder(context)
     if resume or has_checkpoint(RunFolder(path)):
         return path, RunFolder.open(path)
     return path, None
-
-
-def is_simulation(grid: Grid) -> bool:
-    """Return whether this is the grid of Flower's simulation runtime: our own process says so.
-
-    What nodes say of themselves does not count: a seed is no noise in a deployment.
-    """
-    module = sys.modules.get("flwr.superlink.grid.inmemory_grid")
-    return module is not None and isinstance(grid, module.InMemoryGrid)
-
-
-def _show_log() -> None:
-    """Let rounds be seen: Flower passes on what this process prints, and knows no other log."""
-    ours = logging.getLogger("zerosum")
-    ours.setLevel(logging.INFO)
-    if not ours.hasHandlers():
-        shown = logging.StreamHandler()
-        shown.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
-        ours.addHandler(shown)
 
 
 def _check_deployable(experiment: Experiment, simulated: bool) -> None:
@@ -302,12 +289,6 @@ def _simulated(grid: Grid, context: Context) -> tuple[None, Nodes]:
     return None, Nodes(by_index, simulated_roster(context.run_id, len(by_index)))
 
 
-def _deployed(grid: Grid, experiment: Experiment) -> tuple[NodeRegistry, Nodes]:
-    met = meet(grid, experiment.deployment, read_keys(experiment))
-    attendance = NodeRegistry(grid, experiment.deployment, dict(met.by_index))
-    return attendance, Nodes(attendance.by_index, met.roster)
-
-
 def read_keys(experiment: Experiment) -> Roster | None:
     """Read the roster of identity keys.
 
@@ -326,43 +307,18 @@ def read_keys(experiment: Experiment) -> Roster | None:
     ConfigError
         If one is needed and cannot be used.
     """
-    spec = experiment.deployment
-    if spec.roster is None and spec.authority is None and experiment.secagg.server != "malicious":
-        return None
-    if spec.roster is None or spec.authority is None:
-        raise ConfigError(
-            f'secagg.server = "{experiment.secagg.server}": deployment.roster and '
-            "deployment.authority are needed, "
-            'with keys on the nodes; or write secagg.server = "semi-honest", and name it in each '
-            "node's policy"
-        )
-    try:
-        return read_roster(spec.roster, spec.authority)
-    except ProvisioningError as error:
-        raise ConfigError(f"deployment.{error}") from None
+    return read_deployment_keys(experiment.deployment, experiment.secagg.server, "secagg.server")
 
 
 def _experiment(context: Context) -> Experiment:
     name = str(context.run_config.get("experiment") or "experiment.toml")
-    values = read_toml(_find(name))
+    values = read_toml(find_file("experiment", name))
     if "extends" in values:  # shipped experiments are simulations' own, which no server needs
         raise ConfigError(
             f"extends = {values['extends']!r}: a deployed server reads whole experiments; replace "
             f"{name} by what `zerosum run {name} --dry-run` prints"
         )
-    return parse_experiment(apply_overrides(values, _overrides(context)))
-
-
-def _overrides(context: Context) -> list[str]:
-    return shlex.split(str(context.run_config.get("overrides") or ""))
-
-
-def _find(name: str) -> Path:
-    """Find a file of the app: Flower puts the app's folder on sys.path, nowhere else."""
-    for folder in (Path(), *map(Path, sys.path)):
-        if (folder / name).is_file():
-            return folder / name
-    raise ConfigError(f"run config experiment = {name!r}: no such file in the app's folder")
+    return parse_experiment(apply_overrides(values, overrides_of(context)))
 
 
 def _measured(record: RoundRecord) -> str:

@@ -54,7 +54,7 @@ def ask_one(kind: str, fields: dict[str, Any], common: dict[str, Any]) -> None:
         One line, before anything is asked.
     """
     from zerosum.server.analytics.drafts import Draft
-    from zerosum.simulations.queries.query_folder import is_query_folder
+    from zerosum.server.analytics.query_folder import is_query_folder
 
     asked = {key: common.pop(key) for key in ("epsilon", "where", "name", "mechanism", "fresh")}
     json_file, csv_file = common.pop("json_file"), common.pop("csv_file")
@@ -104,7 +104,7 @@ def _new(draft: "Draft", given: dict[str, Any]) -> "PlanFile":
 
 def _again(folder: Path, given: dict[str, Any]) -> "PlanFile":
     """Return the plan of a folder; an option that would change it is refused."""
-    from zerosum.simulations.queries.query_folder import read_folder
+    from zerosum.server.analytics.query_folder import read_folder
 
     read = read_folder(folder)
     values = read.plan.model_dump(mode="json")

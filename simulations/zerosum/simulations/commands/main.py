@@ -18,6 +18,7 @@ from zerosum.simulations.commands.attack import attack
 from zerosum.simulations.commands.bench import bench_app
 from zerosum.simulations.commands.budget import budget
 from zerosum.simulations.commands.keys import keys_app, roster_app
+from zerosum.simulations.commands.new import new_queries
 from zerosum.simulations.commands.query import query_app
 from zerosum.simulations.commands.rehearse import rehearse
 from zerosum.simulations.commands.schema import schema
@@ -133,8 +134,15 @@ def new(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help='Read a table so, as data.decimal=",".'),
     ] = None,
+    queries: Annotated[
+        bool,
+        typer.Option("--queries", help="Ask queries of tables: a plan and node files, no code."),
+    ] = False,
 ) -> None:
-    """Make a Flower app for your own data: a model, data loading, an experiment."""
+    """Make a Flower app for your own data: a model, data loading, an experiment; or queries."""
+    if queries:
+        new_queries(name, data, {"--kind": kind, "--label": label, "--set": settings})
+        return
     with user_errors(ConfigError):
         from zerosum.simulations.new.app import make_app
 

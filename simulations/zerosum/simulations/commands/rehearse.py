@@ -17,11 +17,19 @@ from zerosum.server.config import ConfigError
 from zerosum.server.runs.records import Summary
 from zerosum.server.runs.run_folder import SUMMARY, RunFolder
 from zerosum.server.runs.run_outcome import NothingLearntError
+from zerosum.simulations.commands.rehearse_queries import (
+    answer_plan,
+    conclude_queries,
+    kept_of,
+    log_lines,
+    node_files,
+)
 from zerosum.simulations.engine.one_at_a_time import alone
 from zerosum.simulations.rehearsal.federation import Federation, federation
 from zerosum.simulations.rehearsal.namespaces import can_make_namespaces
 from zerosum.simulations.rehearsal.processes import DeploymentError, check_programs
 from zerosum.simulations.rehearsal.rehearsal_folder import (
+    QueryRehearsal,
     RehearsalFolder,
     RehearsedNodes,
     end_left_over,
@@ -76,6 +84,9 @@ def rehearse(
     Certificates, keys and roster are made for this rehearsal. Each node has the app's policy.toml,
     for the kind of server that --server names. The run folder keeps every completed round, and in
     rehearsal/ the nodes' records and logs, so that --resume can continue an ended rehearsal.
+
+    An app of queries has a plan.toml in place of an experiment, and in nodes/0, nodes/1, ... each
+    node's own zerosum-node.toml.
     """
     console = Console()
     with user_errors(DeploymentError, ConfigError):
@@ -84,7 +95,7 @@ def rehearse(
                 app, nodes or DEFAULT_NODES, server or SERVERS[0], namespaces, out
             )
         else:
-            kept = RehearsalFolder(resume.resolve())
+            kept = kept_of(app, resume.resolve())
             setting = _continued(
                 kept, app, RehearsedNodes(str(app), nodes or 0, server or "", namespaces)
             )
@@ -98,7 +109,9 @@ def rehearse(
     )
     again += [] if seconds == DEFAULT_SECONDS else ["--seconds", f"{seconds:g}"]
     left = interruptible(lambda: kept.left(app, again), (DeploymentError,))
-    with alone("rehearse"), left, ProgressBar(None, "round", console) as bar:
+    queries = isinstance(kept, QueryRehearsal)
+    policies = node_files(Path(setting.app), setting) if queries else {}
+    with alone("rehearse"), left, ProgressBar(None, kept.unit, console) as bar:
         tell = TimedLines(bar)
         if count := end_left_over(setting):
             tell.line(f"ended {count} processes that the earlier rehearsal left")
@@ -106,8 +119,14 @@ def rehearse(
         apart = setting.namespaces
         with federation(kept.nodes, setting.nodes, apart=apart, tell=tell.line) as built:
             kept.write(replace(setting, mark=built.mark))
-            summary = run_app(built, kept, setting, settings or [], seconds, tell)
-    _conclude(console, kept, setting, summary)
+            if queries:
+                answer_plan(built, kept, setting, policies, settings or [], seconds, tell)
+            else:
+                summary = run_app(built, kept, setting, settings or [], seconds, tell)
+    if queries:
+        conclude_queries(console, kept, setting)
+    else:
+        _conclude(console, kept, setting, summary)
 
 
 def _conclude(
@@ -228,7 +247,7 @@ def _nothing_completed(kept: RehearsalFolder, summary: Summary) -> str:
     """Say why every round was abandoned, in the words of server and nodes."""
     records = RunFolder(kept.path).read_rounds()
     reason = records[0].reason if records else ""
-    lines = [line for own in _log_lines(kept, ("declined", "drops out")) for line in own]
+    lines = [line for own in log_lines(kept, ("declined", "drops out")) for line in own]
     why = summary.nothing_learnt or reason
     return "\n".join([f"no round was completed: {why}", *dict.fromkeys(lines[:LOG_LINES_SHOWN])])
 
@@ -245,18 +264,7 @@ def _failures(kept: RehearsalFolder) -> list[list[str]]:
 
     No server learns it, in a rehearsal neither.
     """
-    return _log_lines(kept, FAILED_AT_HOME)
-
-
-def _log_lines(kept: RehearsalFolder, parts: tuple[str, ...]) -> list[list[str]]:
-    """Return the lines of each node's log that hold one of these parts."""
-    logs = (
-        log.read_text(encoding="utf-8", errors="replace").splitlines()
-        for log in sorted(kept.nodes.glob("supernode*.log"))
-    )
-    return [
-        [line.strip() for line in lines if any(part in line for part in parts)] for lines in logs
-    ]
+    return log_lines(kept, FAILED_AT_HOME)
 
 
 def _policy(file: Path, server: str) -> str:
@@ -282,7 +290,7 @@ def _begun(
     if out is not None and out.exists() and any(out.iterdir()):
         raise DeploymentError(f"--out {out}: it is not empty; name a new folder")
     folder = out if out is not None else new_folder(f"rehearsal-{whole.name}")
-    return RehearsalFolder(folder.resolve()), RehearsedNodes(str(whole), nodes, server, namespaces)
+    return kept_of(whole, folder.resolve()), RehearsedNodes(str(whole), nodes, server, namespaces)
 
 
 def _continued(kept: RehearsalFolder, app: Path, asked: RehearsedNodes) -> RehearsedNodes:

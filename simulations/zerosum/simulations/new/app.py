@@ -137,10 +137,7 @@ def make_app(
         One line that names the option, its value, what is allowed and the cure.
     """
     package = package_of(folder.name)
-    if os.path.lexists(folder):
-        raise ConfigError(f"NAME {folder}: it exists already; choose another, or remove it")
-    if not folder.parent.is_dir():
-        raise ConfigError(f"NAME {folder}: there is no folder {folder.parent}; create it first")
+    check_free(folder)
     if data is None and label is not None:
         raise ConfigError(f"--label {label}: there are no data that it could be in; give --data")
     chosen = kind or Kind.CSV if data is None else kind_of(data, kind)
@@ -165,6 +162,25 @@ def make_app(
     return made
 
 
+def check_free(folder: Path) -> None:
+    """Check that a folder can be made.
+
+    Parameters
+    ----------
+    folder : Path
+        Absent until now.
+
+    Raises
+    ------
+    ConfigError
+        If it is there, or nothing that it could be in.
+    """
+    if os.path.lexists(folder):
+        raise ConfigError(f"NAME {folder}: it exists already; choose another, or remove it")
+    if not folder.parent.is_dir():
+        raise ConfigError(f"NAME {folder}: there is no folder {folder.parent}; create it first")
+
+
 def clients_of(description: DataDescription) -> int:
     """Return how many clients the app's simulation has: fewer where there are few records."""
     return max(2, min(MOST_CLIENTS, description.records // (FEWEST_RECORDS // 2)))
@@ -184,13 +200,13 @@ def _seen_from(folder: Path, data: Path) -> str:
 def _write(folder: Path, made: Made) -> None:
     values = _values(made)
     for name, template in _FILES.items():
-        (folder / name).write_text(_filled(template, values), encoding="utf-8")
+        (folder / name).write_text(filled(template, values), encoding="utf-8")
     package = folder / made.package
     package.mkdir()
     texts = {
         "__init__.py": f'"""The Flower app {made.folder.name}: its task and its data."""\n',
-        "task.py": _filled("task.py", values),
-        "data.py": _filled(_data_template(made.kind), values),
+        "task.py": filled("task.py", values),
+        "data.py": filled(_data_template(made.kind), values),
     }
     for name, text in texts.items():
         (package / name).write_text(text, encoding="utf-8")
@@ -227,8 +243,8 @@ def _values(made: Made) -> dict[str, str]:
         "imported": ", ".join(_imported(valued=valued, flat=flat)),
         "more_members": _members(valued=valued, flat=flat),
         "pandas": "import pandas as pd\n" if description.scaling == "columns" else "",
-        "scaled": _filled(f"fragments/scaled_{description.scaling}.py", {}).strip(),
-        "encoded": _filled(f"fragments/encoded_{encoding}.py", {}).strip(),
+        "scaled": filled(f"fragments/scaled_{description.scaling}.py", {}).strip(),
+        "encoded": filled(f"fragments/encoded_{encoding}.py", {}).strip(),
         "kind_words": WORDS[made.kind],
         "kind_title": "CSV" if made.kind is Kind.CSV else "Parquet",
         "columns_words": "size and classes" if images else "columns and classes",
@@ -273,6 +289,20 @@ def _indented(code: str) -> str:
     return "\n".join(" " * 8 + line for line in code.splitlines())
 
 
-def _filled(name: str, values: dict[str, str]) -> str:
+def filled(name: str, values: dict[str, str]) -> str:
+    """Return a template with its placeholders filled in.
+
+    Parameters
+    ----------
+    name : str
+        Of a file under ``templates``, without its ending.
+    values : dict of str to str
+        By placeholder.
+
+    Returns
+    -------
+    str
+        The text.
+    """
     path = resources.files("zerosum.simulations.new") / "templates" / f"{name}.tmpl"
     return Template(path.read_text(encoding="utf-8")).substitute(values)

@@ -1,6 +1,8 @@
 """Simulated clients that hold tables: the handlers of a deployment, in this process."""
 
+import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -15,6 +17,7 @@ from zerosum.client.request import QueryQuestion, Request
 from zerosum.client.spec import SecAggSpec
 from zerosum.client.task import ClientInfo
 from zerosum.secagg import Session, SharedCache
+from zerosum.server.analytics.query_plan import PlanFile, plan_toml
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
 from zerosum.server.spec import FaultSpec
 from zerosum.simulations.engine.faults import FaultPlan
@@ -167,3 +170,20 @@ def table_coordinator(
         cache=made.cache,
         cohort=TableCohort(made, faults) if at_once else None,
     )
+
+
+def run_id(file: PlanFile) -> bytes:
+    """Derive the run id of a simulation from its plan: equal plans open equal sessions.
+
+    Parameters
+    ----------
+    file : PlanFile
+        Its settings and domains; queries that are added later change nothing.
+
+    Returns
+    -------
+    bytes
+        16 of them.
+    """
+    fixed = plan_toml(replace(file, queries=()).changed(data=None))
+    return hashlib.sha256(b"zerosum/1 simulated queries\0" + fixed.encode()).digest()[:16]

@@ -1,13 +1,9 @@
 """A federation that is asked questions: simulated here, of one table, within one budget."""
 
-import logging
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
 from zerosum.client.protocol.noise_source import SeededEntropy
@@ -15,44 +11,30 @@ from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.schema import Schema
 from zerosum.client.queries.table import Table
 from zerosum.client.request import MAX_RECORDS
+from zerosum.server.analytics.analyst import Analyst
 from zerosum.server.analytics.answers import Answer
-from zerosum.server.analytics.ask import ask
-from zerosum.server.analytics.asks import QueryAbandoned, Rule
-from zerosum.server.analytics.budget import BudgetExceeded, Spent, spend
-from zerosum.server.analytics.costs import Costed, cost
+from zerosum.server.analytics.asks import Rule
+from zerosum.server.analytics.costs import Costed
 from zerosum.server.analytics.drafts import Draft
-from zerosum.server.analytics.ledger import QueryLedger
 from zerosum.server.analytics.plan_terms import terms_of
-from zerosum.server.analytics.query_files import QUERY_LEDGER
+from zerosum.server.analytics.query_folder import create_folder, fingerprint, read_folder
 from zerosum.server.analytics.query_plan import DEFAULT_DELTA, PlanFile, plan_of
-from zerosum.server.analytics.query_spending import QuerySpending, spending_of
-from zerosum.server.analytics.stored_answers import StoredAnswers, released_sums
+from zerosum.server.analytics.query_setting import check_costs, schema_of, secagg_of
 from zerosum.server.runs.run_folder import CLIENT_LOG, SERVER_LOG, new_folder
 from zerosum.simulations.engine.one_at_a_time import alone
-from zerosum.simulations.queries.clients import Clients, TableEnvironment, table_coordinator
-from zerosum.simulations.queries.query_folder import (
-    create_folder,
-    fingerprint,
-    held_folder,
-    read_folder,
-    write_plan,
-)
-from zerosum.simulations.queries.setting import (
-    check_costs,
-    header_of,
+from zerosum.simulations.queries.clients import (
+    Clients,
+    TableEnvironment,
     run_id,
-    schema_of,
-    secagg_of,
+    table_coordinator,
 )
 from zerosum.simulations.queries.tables import DealtTable, deal_file, dealt_of
 from zerosum.simulations.terminal.logs import logged
 
-log = logging.getLogger("zerosum.simulations")
-
 Data: TypeAlias = str | Path | Mapping[str, Sequence[Any]] | Table
 
 
-class Federation:
+class Federation(Analyst):
     """Clients that hold tables, one budget, and all that was asked of them.
 
     Made by :meth:`simulate` or :meth:`resume`; a context manager, for the folder is locked.
@@ -82,32 +64,18 @@ class Federation:
         *,
         environment: Clients = TableEnvironment,
     ) -> None:
-        self._file, self.folder = file, folder
-        self._plan = plan = file.plan
-        self.terms = terms_of(file, dealt.clients)
-        secagg = secagg_of(plan, self.terms)
-        self._open = ExitStack()
-        if folder is not None:
-            self._open.enter_context(held_folder(folder))
-        try:
-            path = None if folder is None else folder / QUERY_LEDGER
-            self.ledger = QueryLedger(path, header_of(file, self.terms))
-            if folder is not None:
-                self.ledger.check_released(released_sums(folder))
-            self.answers = StoredAnswers(folder)
-        except BaseException:
-            self._open.close()
-            raise
-        self._entropy = SeededEntropy(plan.seed)
-        self._coordinator = table_coordinator(
+        plan, terms = file.plan, terms_of(file, dealt.clients)
+        entropy = SeededEntropy(plan.seed)
+        coordinator = table_coordinator(
             dealt,
-            self._entropy,
-            secagg,
+            entropy,
+            secagg_of(plan, terms),
             run_id=run_id(file),
             dropout=plan.dropout,
             seed=plan.seed,
             environment=environment,
         )
+        super().__init__(file, terms, coordinator, folder, reproducible=entropy.reproducible)
 
     @classmethod
     def simulate(
@@ -238,6 +206,7 @@ class Federation:
         QueryError, ConfigError
             One line, before anything is asked.
         """
+        file = file.changed(deployment=None)  # of the same plan on nodes of their own
         given = file.plan.data if data is None else data
         if given is None:
             raise QueryError("data is missing: name a CSV or Parquet file, as data = table.csv")
@@ -278,6 +247,11 @@ class Federation:
         """
         folder = Path(path)
         file = read_folder(folder)
+        if file.plan.deployment is not None:
+            raise QueryError(
+                f"{folder}: its questions were asked of deployed nodes; go on with flwr run and "
+                f"--run-config 'resume=\"{folder}\"'"
+            )
         given = file.plan.data if data is None else data
         if given is None:
             raise QueryError(f"{folder}: its data were in memory: give them again")
@@ -298,38 +272,15 @@ class Federation:
             )
         return cls(file, dealt, folder)
 
-    @property
-    def schema(self) -> Schema:
-        """The declared domains."""
-        return self._file.domains
-
-    @property
-    def queries(self) -> tuple[Draft, ...]:
-        """All that was asked, or will be."""
-        return self._file.queries
-
-    @property
-    def budget(self) -> Spent:
-        """What is spent of the budget, and what is left."""
-        budget = self.terms.budget
-        return spend(budget, self.ledger.receipts(budget.observer))
-
-    @property
-    def spending(self) -> QuerySpending:
-        """What is spent, by which query, and what is left."""
-        return spending_of(self.ledger)
-
-    def cost(self, draft: Draft) -> Costed:
-        """Return what a question would cost, and ask nothing."""
-        return cost(draft.ask(self.schema), self.terms)
-
-    def ask(self, draft: Draft) -> Answer:
+    def ask(self, draft: Draft, upcoming: Costed | None = None) -> Answer:
         """Answer a question, or return the stored answer to the same one.
 
         Parameters
         ----------
         draft : Draft
             As :func:`~zerosum.analytics.count` and its like make it.
+        upcoming : Costed, optional
+            Of no use here: in one process nothing is gained by preparing the next sum.
 
         Returns
         -------
@@ -350,26 +301,7 @@ class Federation:
             if self.folder is not None:
                 around.enter_context(logged("zerosum.client", self.folder / CLIENT_LOG))
                 around.enter_context(logged("zerosum.server", self.folder / SERVER_LOG))
-            return replace(self._answered(draft), reporter=self.report)
-
-    def run(self, said: Callable[[Answer], None] = lambda answer: None) -> list[Answer]:
-        """Answer every query of the plan, in order; those that are stored cost nothing.
-
-        Parameters
-        ----------
-        said : callable
-            Given each answer as it comes.
-
-        Returns
-        -------
-        list of Answer
-            One for each query.
-        """
-        answers = []
-        for draft in self._due():
-            answers.append(self.ask(draft))
-            said(answers[-1])
-        return answers
+            return replace(super().ask(draft, upcoming), reporter=self.report)
 
     def report(self) -> Path:
         """Draw ``report.html`` of the folder.
@@ -389,68 +321,3 @@ class Federation:
         if self.folder is None:
             raise QueryError("this federation is in memory: give it out = a folder for a report")
         return write_query_report(self.folder)
-
-    def close(self) -> None:
-        """Let go of the folder."""
-        self._open.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _answered(self, draft: Draft) -> Answer:
-        """Answer a question; where a sum was given up, as often as it has attempts."""
-
-        def once() -> Answer:
-            return ask(
-                self._coordinator,
-                draft.ask(self.schema),
-                self.ledger,
-                self.answers,
-                self.terms,
-                reproducible=self._entropy.reproducible,
-                # What is refused is not noted: a resumed folder would be refused for ever.
-                admitted=partial(self._note, draft),
-            )
-
-        try:
-            for _ in range(draft.attempts - 1):
-                try:
-                    return once()
-                except QueryAbandoned as error:
-                    log.warning("%s; asked again", error)
-            return once()
-        except BudgetExceeded as error:
-            self.answers.note_refused(draft.ask(self.schema).label, str(error))
-            raise
-
-    def _note(self, draft: Draft) -> None:
-        """Add a question to the folder's plan before it is asked: a resumed folder asks it, too."""
-        noted = replace(draft, fresh=False)
-        if self.terms.budget.rule == "plan" or noted in self._file.queries:
-            return
-        queries = (*self._file.queries, noted)
-        self._file = replace(self._file, queries=queries)
-        if self.folder is not None:
-            write_plan(self.folder, self._file)
-
-    def _due(self) -> Iterator[Draft]:
-        """Yield the plan's queries, each fresh if an answer of it is still to be paid for.
-
-        The same question twice has one answer, unless the plan says ``fresh``. An answer that was
-        begun and not finished is finished.
-        """
-        wanted: Counter[str] = Counter()
-        for draft in self.queries:
-            key = self.cost(draft).key
-            wanted[key] += draft.fresh or not wanted[key]
-            complete = self.answers.complete(key)
-            due = max(wanted[key], self.ledger.answers_begun(key)) > complete
-            yield replace(draft, fresh=due)

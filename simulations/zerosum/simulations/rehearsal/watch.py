@@ -1,4 +1,4 @@
-"""Follow a rehearsal: print each round, what it waits for, and which processes have ended."""
+"""Follow a rehearsal: print rounds or answers, what it waits for, and which processes ended."""
 
 import re
 import time
@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from zerosum.server.runs.run_folder import SUMMARY, RunFolder
 from zerosum.simulations.rehearsal.federation import Federation
 from zerosum.simulations.rehearsal.processes import DeploymentError
 from zerosum.simulations.rehearsal.rehearsal_folder import RehearsalFolder
@@ -88,7 +87,7 @@ class Watch:
             return wait_for_end(
                 partial(self.built.status, self.run),
                 seconds,
-                sign=self.kept.path / SUMMARY,
+                sign=self.kept.sign,
                 look=self._look,
             )
         except TimeoutError:
@@ -104,18 +103,11 @@ class Watch:
             self.tell.line(self._waited_for())
 
     def _tell_rounds(self) -> None:
-        """Print a line for every round that is over since the last look."""
-        if not self.kept.begun:
-            return
-        from zerosum.simulations.terminal.round_lines import describe  # which imports torch
-
-        records = RunFolder(self.kept.path).read_rounds()
-        rounds = self.kept.rounds_asked() if len(records) > self.seen else 0
-        for record in records[self.seen :]:
-            text = describe(record, rounds)
-            self.tell.line(f"{text}  {record.seconds:.1f} s")
-            self.tell.bar.show(text, record.round, rounds)
-        self.seen = max(self.seen, len(records))
+        """Print a line for every round or answer since the last look."""
+        for each in self.kept.news(self.seen):
+            self.tell.line(each.line)
+            self.tell.bar.show(each.text, each.number, each.of)
+            self.seen += 1
 
     def _look_for_ends(self) -> None:
         """Report programs that have ended; stop waiting once no node or no SuperLink is left."""
@@ -140,7 +132,8 @@ class Watch:
         rounds = self.kept.rounds_asked()
         if self.seen >= rounds:
             return "waiting for the ServerApp to write the results"
-        return f"waiting for round {self.seen + 1} of {rounds}; received last: {last_received}"
+        awaited = f"{self.kept.unit} {self.seen + 1} of {rounds}"
+        return f"waiting for {awaited}; received last: {last_received}"
 
     @property
     def _nodes(self) -> int:

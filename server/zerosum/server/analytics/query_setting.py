@@ -1,9 +1,7 @@
 """From a plan to what its sums are made of: terms, protocol, and the ledger's first line."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from zerosum.client.protocol.survivors import CohortTooSmallError
@@ -17,7 +15,7 @@ from zerosum.server.analytics.budget import check_plan
 from zerosum.server.analytics.costs import Costed, cost
 from zerosum.server.analytics.drafts import Draft
 from zerosum.server.analytics.ledger_lines import PlannedSums, QueryHeader
-from zerosum.server.analytics.query_plan import PlanFile, QueryPlan, plan_toml
+from zerosum.server.analytics.query_plan import PlanFile, QueryPlan
 from zerosum.server.private_sum.thresholds import Thresholds
 
 ASSUMED_DROPOUT = 0.15
@@ -45,7 +43,9 @@ def secagg_of(plan: QueryPlan, terms: QueryTerms) -> SecAggSpec:
         If none can.
     """
     dropout = max(ASSUMED_DROPOUT, plan.dropout)
-    secagg = SecAggSpec(protocol=plan.protocol, server=plan.server, dropout=dropout)
+    secagg = SecAggSpec(
+        protocol=plan.protocol, server=plan.server, dropout=dropout, corruption=plan.corruption
+    )
     like = QueryPrivacy(law="geometric", scale=1.0, honest_fraction=plan.honest_fraction)
     try:
         Thresholds.of(terms.clients, roster=terms.clients, secagg=secagg, privacy=like)
@@ -151,23 +151,6 @@ def paid_queries(file: PlanFile, terms: QueryTerms) -> Iterator[tuple[Draft, Cos
         if draft.fresh or costed.key not in seen:
             yield draft, costed
         seen.add(costed.key)
-
-
-def run_id(file: PlanFile) -> bytes:
-    """Derive the run id of a simulation from its plan: equal plans open equal sessions.
-
-    Parameters
-    ----------
-    file : PlanFile
-        Its settings and domains; queries that are added later change nothing.
-
-    Returns
-    -------
-    bytes
-        16 of them.
-    """
-    fixed = plan_toml(replace(file, queries=()).changed(data=None))
-    return hashlib.sha256(b"zerosum/1 simulated queries\0" + fixed.encode()).digest()[:16]
 
 
 def schema_of(given: Schema | Mapping[str, object] | str | Path) -> Schema:

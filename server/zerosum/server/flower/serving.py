@@ -1,0 +1,164 @@
+"""What every ServerApp of ours does: find its files, read keys, meet the nodes, show its log.
+
+Importing it imports neither torch nor dp_accounting.
+"""
+
+import logging
+import shlex
+import sys
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid
+
+from zerosum.client.protocol.node_keys import ProvisioningError, read_roster
+from zerosum.secagg import Roster
+from zerosum.secagg.randomness import SystemRandomness
+from zerosum.server.config import ConfigError
+from zerosum.server.flower.node_registry import NodeRegistry, meet
+from zerosum.server.private_sum.coordinator import Nodes
+from zerosum.server.spec import DeploymentSpec
+
+
+def is_simulation(grid: Grid) -> bool:
+    """Return whether this is the grid of Flower's simulation runtime: our own process says so.
+
+    What nodes say of themselves does not count: a seed is no noise in a deployment.
+    """
+    module = sys.modules.get("flwr.superlink.grid.inmemory_grid")
+    return module is not None and isinstance(grid, module.InMemoryGrid)
+
+
+def show_log() -> None:
+    """Let progress be seen: Flower passes on what this process prints, and knows no other log."""
+    ours = logging.getLogger("zerosum")
+    ours.setLevel(logging.INFO)
+    if not ours.hasHandlers():
+        shown = logging.StreamHandler()
+        shown.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+        ours.addHandler(shown)
+
+
+def session_run_id(context: Context) -> bytes:
+    """Return a run id: a ServerApp that begins anew in one run opens other sessions than before."""
+    return context.run_id.to_bytes(8, "little") + SystemRandomness().take(8)
+
+
+def overrides_of(context: Context) -> list[str]:
+    """Return the ``key=value`` words of a run config's ``overrides``."""
+    return shlex.split(str(context.run_config.get("overrides") or ""))
+
+
+def find_file(key: str, name: str) -> Path:
+    """Find a file of the app: Flower puts the app's folder on sys.path, nowhere else.
+
+    Parameters
+    ----------
+    key : str
+        Of the run config, for the message.
+    name : str
+        What it names.
+
+    Returns
+    -------
+    Path
+        The first of that name.
+
+    Raises
+    ------
+    ConfigError
+        If there is none.
+    """
+    for folder in (Path(), *map(Path, sys.path)):
+        if (folder / name).is_file():
+            return folder / name
+    raise ConfigError(f"run config {key} = {name!r}: no such file in the app's folder")
+
+
+def named_folder(context: Context) -> tuple[Path, bool]:
+    """Return the run folder that a run config names, and whether it must hold a run already.
+
+    Parameters
+    ----------
+    context : flwr.app.Context
+        Whose run config names ``out`` or ``resume``; else it is ``runs/RUN_ID``.
+
+    Returns
+    -------
+    tuple of Path and bool
+        True where it is to be resumed.
+
+    Raises
+    ------
+    ConfigError
+        If both are given and differ.
+    """
+    resume = str(context.run_config.get("resume") or "")
+    out = str(context.run_config.get("out") or "")
+    if resume and out and Path(resume) != Path(out):
+        raise ConfigError(f"run config resume = {resume!r} and out = {out!r}: give one of them")
+    return Path(resume or out or f"runs/{context.run_id}"), bool(resume)
+
+
+def read_deployment_keys(spec: DeploymentSpec, server: str, key: str) -> Roster | None:
+    """Read the roster of identity keys that a deployment names.
+
+    Parameters
+    ----------
+    spec : DeploymentSpec
+        ``roster`` and ``authority``.
+    server : str
+        What the server is trusted with: "malicious" or "semi-honest".
+    key : str
+        Where that is written, for the message.
+
+    Returns
+    -------
+    Roster or None
+        None where the server is trusted to follow the protocol, and no roster is named.
+
+    Raises
+    ------
+    ConfigError
+        If one is needed and cannot be used.
+    """
+    if spec.roster is None and spec.authority is None and server != "malicious":
+        return None
+    if spec.roster is None or spec.authority is None:
+        raise ConfigError(
+            f'{key} = "{server}": deployment.roster and deployment.authority are needed, with keys '
+            f'on the nodes; or write {key} = "semi-honest", and name it in each node\'s policy'
+        )
+    try:
+        return read_roster(spec.roster, spec.authority)
+    except ProvisioningError as error:
+        raise ConfigError(f"deployment.{error}") from None
+
+
+def met_nodes(
+    grid: Grid, spec: DeploymentSpec, roster: Roster | None
+) -> tuple[NodeRegistry, Nodes]:
+    """Wait for the nodes of a deployment.
+
+    Parameters
+    ----------
+    grid : flwr.serverapp.Grid
+        Of a deployment.
+    spec : DeploymentSpec
+        ``min_nodes``, and how long to wait.
+    roster : Roster or None
+        Where the clients have keys.
+
+    Returns
+    -------
+    tuple of NodeRegistry and Nodes
+        The registry changes the latter where a client comes back on another node.
+
+    Raises
+    ------
+    ConfigError
+        If somebody is still missing after ``start_timeout``.
+    """
+    met = meet(grid, spec, roster)
+    registry = NodeRegistry(grid, spec, dict(met.by_index))
+    return registry, Nodes(registry.by_index, met.roster)
