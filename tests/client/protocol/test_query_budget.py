@@ -371,7 +371,28 @@ def test_a_damaged_record_answers_nothing(tmp_path, change):
     FileStore(tmp_path).count_contribution(price)
     path = tmp_path / "counters.json"
     counters = json.loads(path.read_text())
+    del counters["checksum"]  # as of an earlier version: what it says is checked all the same
     counters["spending"] |= change
     path.write_text(json.dumps(counters))
     with pytest.raises(DamagedStoreError, match="damaged or lost"):
         admission.check_within_budget(FileStore(tmp_path), policy, price)
+
+
+def test_a_record_with_one_byte_changed_answers_nothing(tmp_path):
+    """A digit that a disk lost would be a cost that was never charged."""
+    price = Price(UnitPrice(tuple(ROW), 0.5), UnitPrice(tuple(ROW), 0.5))
+    FileStore(tmp_path).count_contribution(price, b"run")
+    path = tmp_path / "counters.json"
+    whole = path.read_bytes()
+    assert FileStore(tmp_path).spending.contributions == 1
+    spending = whole.index(b'"contributions"')
+    key = whole.index(b'"checksum"')
+    for at in [*range(spending, spending + 60), *range(spending + 60, key, 97)]:
+        for other in b"01x":
+            if whole[at] != other:
+                path.write_bytes(whole[:at] + bytes([other]) + whole[at + 1 :])
+                with pytest.raises(DamagedStoreError, match="damaged or lost"):
+                    FileStore(tmp_path).spending  # noqa: B018
+    path.write_bytes(whole)
+    FileStore(tmp_path).count_contribution(price, b"run")
+    assert FileStore(tmp_path).spending.record.pure == 1.0

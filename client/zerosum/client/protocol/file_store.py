@@ -1,6 +1,5 @@
 """Keep a deployed client's decisions in files, across messages, processes and restarts."""
 
-import json
 import logging
 import math
 import os
@@ -36,6 +35,7 @@ from zerosum.client.protocol.stored_counters import (
     SESSIONS,
     read_counters,
     spending_of,
+    written_counters,
 )
 from zerosum.client.session_limits import (
     Openings,
@@ -283,7 +283,7 @@ class FileStore:
 
     def _write(self, counters: dict[str, Any]) -> None:
         with _usable(self._folder):
-            replace_private(self._counters, json.dumps(counters).encode())
+            replace_private(self._counters, written_counters(counters))
 
 
 @contextmanager

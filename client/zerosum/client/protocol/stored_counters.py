@@ -4,6 +4,7 @@ A file that lacks a key, or has another type in it, is damaged: whatever was to 
 not guessed. Only a directory in which no session was ever begun may have no counters.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,9 @@ from zerosum.client.session_limits import are_openings
 
 COUNTERS, SESSIONS, CLOSED = "counters.json", "sessions", "closed"
 """Names of what a state directory holds: counters, lines of sessions, runs that are over."""
+
+_CHECKSUM = "checksum"
+"""Key of the SHA-256 of all others: a digit that a disk lost is a cost that was never charged."""
 
 NO_WAY_BACK = (
     "this node's state is lost. Do not restore a backup, which forgets what came after it: the "
@@ -42,6 +46,26 @@ def read_spending(folder: Path) -> Spending:
         If others than its owner can reach the record.
     """
     return spending_of(read_counters(folder))
+
+
+def written_counters(counters: Mapping[str, Any]) -> bytes:
+    """Return the content of a file of counters, with their checksum.
+
+    Parameters
+    ----------
+    counters : mapping
+        Plain values.
+
+    Returns
+    -------
+    bytes
+        JSON, as :func:`read_counters` reads it.
+    """
+    return json.dumps({**counters, _CHECKSUM: _checksum(counters)}).encode()
+
+
+def _checksum(counters: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(counters).encode()).hexdigest()
 
 
 def read_counters(folder: Path) -> dict[str, Any]:
@@ -71,7 +95,7 @@ def read_counters(folder: Path) -> dict[str, Any]:
         counters = None if begun or (folder / CLOSED).exists() else {}
     except (ValueError, RecursionError):
         counters = None
-    if not _are_counters(counters):
+    if not (_is_intact(counters) and _are_counters(counters)):
         raise DamagedStoreError(f"{path} is damaged or lost: {NO_WAY_BACK}")
     checked: dict[str, Any] = counters
     empty: dict[str, Any] = {
@@ -96,6 +120,14 @@ def spending_of(counters: Mapping[str, Any]) -> Spending:
         If that is not what this version writes, nor a record from before it did.
     """
     return Spending.from_json(counters.get("contributions", 0), counters.get("spending", {}))
+
+
+def _is_intact(counters: object) -> bool:
+    """Take the checksum off and compare it; an earlier version wrote none."""
+    if not isinstance(counters, dict) or _CHECKSUM not in counters:
+        return True
+    said = counters.pop(_CHECKSUM)
+    return bool(said == _checksum(counters))
 
 
 def _are_counters(counters: object) -> bool:
