@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from asked_queries import query_request
 from flwr.app import Context, RecordDict
 from flwr.app.user_config import UserConfig
 from policies import LEAST, LEAST_TOML
@@ -22,6 +23,7 @@ from zerosum.client.flower.simulated_node import OPEN_POLICY
 from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.admission import Declined
 from zerosum.client.protocol.stages import advertise
+from zerosum.client.queries.query import Count
 from zerosum.client.session_limits import Openings
 from zerosum.client.spec import ClientPolicy, SecAggSpec
 from zerosum.secagg import ServerMode, Session, UnsafeGraph
@@ -217,3 +219,13 @@ def test_queries_without_a_table_are_refused_at_the_start(tmp_path):
     with pytest.raises(PolicyError, match=r"allows queries and names no table: write \[table\]"):
         node_file(tmp_path, text).check_table()
     node_file(tmp_path, LEAST_TOML).check_table()
+
+
+def test_rows_are_counted_by_a_column_whose_name_stands_once(tmp_path):
+    """Of two of one name neither is read; rows are there whatever their columns are called."""
+    (tmp_path / "table.csv").write_text("id,id,age\n1,1,30\n2,2,40\n")
+    queries = '[policy.queries]\ncolumns = ["age"]\nmax_epsilon_per_query = 1.0\n'
+    text = f'[policy]\n{LEAST_TOML}\n{queries}[table]\npath = "table.csv"\n'
+    node = read_node_file(written(tmp_path, text))
+    node.check_table()
+    assert len(node.read_table(query_request(Count()).question)) == 2

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from trusted_sums import Killed, TrustedSums
 
+from zerosum.client.files.durable_append import append_durably
 from zerosum.client.protocol.noise_source import SeededEntropy, SystemEntropy
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.schema import Schema
@@ -390,3 +391,42 @@ def test_longest_name_is_numbered_within_its_length(folder):
     folder.ask(replace(COUNT, name=name, where="age >= 6"))
     folder.start()
     assert [each["name"] for each in folder.answers.entries] == [name, "a" * 62 + "-2"]
+
+
+@pytest.mark.parametrize("line", ['"type":"contributions"', '"type":"sum"', '"type":"survived"'])
+def test_line_that_was_not_written_is_never_taken_for_written(folder, monkeypatch, line):
+    """A full disk takes half a line: nothing is opened without its charge, here or after it."""
+
+    def full(path, data):
+        if line.encode() in data:
+            with path.open("ab") as file:
+                file.write(data[: len(data) // 2])
+            raise OSError(28, "No space left on device")
+        append_durably(path, data)
+
+    monkeypatch.setattr("zerosum.server.analytics.ledger.append_durably", full)
+    with pytest.raises(OSError, match="No space left"):
+        folder.ask(COUNT)
+    monkeypatch.undo()
+    for _ in range(2):
+        with pytest.raises(QueryError, match="nothing more is asked until the folder is opened"):
+            folder.ask(COUNT)
+    folder.start()
+    folder.ask(COUNT)
+    folder.ledger.check_released(released_sums(folder.path))
+    assert folder.spent == pytest.approx(0.25)
+
+
+def test_words_that_ended_early_are_made_again_for_free_whatever_is_left(tmp_path):
+    """No prefix was left after the first round: the second is never asked for, nor paid for."""
+    folder = Folder(tmp_path, Budget(4.108, 1e-6))
+    rare = replace(WORDS, epsilon=0.01)
+    assert len(folder.ask(rare).rows()) == 0
+    assert folder.spent == pytest.approx(0.005)
+    folder.ask(replace(COUNT, epsilon=4.1))
+    (tmp_path / "answers.json").unlink()
+    folder.start()
+    assert len(folder.ask(rare).rows()) == 0
+    assert folder.spent == pytest.approx(4.105)
+    with pytest.raises(BudgetExceeded):  # the control: another one is not free
+        folder.ask(replace(rare, fresh=True))

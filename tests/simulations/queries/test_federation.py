@@ -345,3 +345,19 @@ def test_folder_whose_ledger_is_gone_is_not_opened_anew(tmp_path):
     (tmp_path / "q" / "answers.json").unlink()
     with pytest.raises(ConfigError, match="no line says that it was paid for"):
         Federation.resume(tmp_path / "q", DATA)
+
+
+def test_full_disk_ends_in_one_line_and_nothing_is_paid_for_twice(tmp_path, monkeypatch):
+    def full(path, data, *after):
+        raise OSError(28, "No space left on device")
+
+    with federation(tmp_path / "q") as f:
+        monkeypatch.setattr("zerosum.server.analytics.stored_answers.replace_file", full)
+        for _ in range(2):
+            with pytest.raises(QueryError, match="No space left on device; make room"):
+                f.ask(ALL[0])
+            monkeypatch.undo()
+        assert f.budget.used == pytest.approx(0.5)
+    with Federation.resume(tmp_path / "q", DATA) as f:
+        f.ask(ALL[0])
+        assert f.budget.used == pytest.approx(0.5)

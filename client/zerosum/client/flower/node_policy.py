@@ -101,8 +101,11 @@ class NodeFile:
             raise QueryError(f"{self.name} names no table")
         domains, rename = columns_read(question), self.table.rename
         if not question.query.reads:
-            # Rows are counted by a column that is there, whatever the query's domains name.
-            domains, rename = Schema.of({"row": ["-"]}), {"row": header(self._table_path)[0]}
+            # Rows are counted by a column that is there, whatever the query's domains name: once,
+            # for of two of one name neither is read.
+            names = header(self._table_path)
+            once = next((name for name in names if names.count(name) == 1), names[0])
+            domains, rename = Schema.of({"row": ["-"]}), {"row": once}
         return read_table(self._table_path, domains, rename)
 
     @property

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.schema import Schema
 from zerosum.server.analytics.answers import Answer
 from zerosum.server.analytics.ask import PrivateSums, ask
@@ -57,7 +58,7 @@ class Analyst:
     Raises
     ------
     QueryError
-        If another process has the folder.
+        If another process has the folder, or it cannot be used.
     LedgerMismatchError
         If the folder is of another budget.
     """
@@ -85,6 +86,9 @@ class Analyst:
             if folder is not None:
                 self.ledger.check_released(released_sums(folder))
             self.answers = StoredAnswers(folder)
+        except OSError as error:
+            self._open.close()
+            raise QueryError(f"{folder} cannot be used: {error.strerror or error}") from None
         except BaseException:
             self._open.close()
             raise

@@ -179,11 +179,17 @@ def admit(
         With what is left, and the epsilon at which it would fit.
     """
     due = 0
+    kept: list[StoredSum] = []
     for number in range(costed.sums):
+        if number and len(kept) == number and _next_payload(costed, kept) is None:
+            break  # no prefix was left: the rounds that remain are never asked for
         charged = ledger.latest((costed.key, asked, number))
-        number_kept = charged is not None and answers.sum(*charged.number) is not None
+        opened = None if charged is None else answers.sum(*charged.number)
+        if opened is not None:
+            kept.append(opened)
+            continue
         again = charged is not None and reproducible and not charged.abandoned and charged.opened
-        due += not (number_kept or again)
+        due += not again
     if due == 0:
         return
     observer = costed.terms.budget.observer

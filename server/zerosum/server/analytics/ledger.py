@@ -122,6 +122,7 @@ class QueryLedger:
     def __init__(self, path: Path | None, header: QueryHeader, *, read_only: bool = False) -> None:
         self._path, self._read_only = path, read_only
         self.header = header
+        self._failed: OSError | None = None
         self._sums: dict[tuple[int, int], ChargedSum] = {}
         self._charged: dict[QueryKey, QueryCharged] = {}
         self._opened: set[QueryKey] = set()
@@ -310,6 +311,7 @@ class QueryLedger:
         """
 
         def charge(what: "ChargeKind", group: int, clients: tuple[int, ...]) -> None:
+            self._check_written()
             key = (round, attempt, group)
             if what == "contributions":
                 self._charge_contributions(part, key, clients, len(groups[group]))
@@ -358,13 +360,29 @@ class QueryLedger:
         elif _release(before) != _release(entry):
             raise ValueError(f"{key} was charged for another sum: a number is never used twice")
 
+    def _check_written(self) -> None:
+        """Refuse to go on after a line that may not be on the disk: what it charges is not known.
+
+        In memory it is counted, and would not be written again.
+        """
+        if self._failed is not None:
+            raise QueryError(
+                f"{self._path} could not be written ({self._failed.strerror or self._failed}): "
+                "nothing more is asked until the folder is opened again"
+            )
+
     def _append(self, entry: QueryEntry | QueryHeader) -> None:
+        self._check_written()
         if not isinstance(entry, QueryHeader):
             self._take(entry)
         if self._path is not None and not self._read_only:
             # By json, not by pydantic, which writes a large float otherwise.
             line = json.dumps(entry.model_dump(mode="json"), separators=(",", ":"))
-            append_durably(self._path, line.encode() + b"\n")
+            try:
+                append_durably(self._path, line.encode() + b"\n")
+            except OSError as error:
+                self._failed = error
+                raise
 
     def _take(self, entry: QueryEntry) -> None:
         """Count an entry.

@@ -65,6 +65,7 @@ class Federation(Analyst):
         environment: Clients = TableEnvironment,
     ) -> None:
         plan, terms = file.plan, terms_of(file, dealt.clients)
+        self._failed = ""
         entropy = SeededEntropy(plan.seed)
         coordinator = table_coordinator(
             dealt,
@@ -301,7 +302,18 @@ class Federation(Analyst):
             if self.folder is not None:
                 around.enter_context(logged("zerosum.client", self.folder / CLIENT_LOG))
                 around.enter_context(logged("zerosum.server", self.folder / SERVER_LOG))
-            return replace(super().ask(draft, upcoming), reporter=self.report)
+            if self._failed:
+                raise QueryError(self._failed)
+            try:
+                answer = super().ask(draft, upcoming)
+            except OSError as error:
+                # The clients of this process have answered, and would not answer again.
+                self._failed = (
+                    f"{self.folder} cannot be written: {error.strerror or error}; make room, and "
+                    f"go on with --resume {self.folder}: what was paid for is not paid for again"
+                )
+                raise QueryError(self._failed) from None
+            return replace(answer, reporter=self.report)
 
     def report(self) -> Path:
         """Draw ``report.html`` of the folder.
