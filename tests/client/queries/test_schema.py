@@ -6,7 +6,7 @@ import pytest
 
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.notation import expanded
-from zerosum.client.queries.schema import IntegerColumn, Schema, TextColumn, template
+from zerosum.client.queries.schema import IntegerColumn, NumberColumn, Schema, TextColumn, template
 
 NOTATION = """
 [schema]
@@ -32,6 +32,18 @@ def test_the_notation_is_read(schema):
     assert schema.column("hours per week").labels == ("0..0.5", "0.5..1", "1..1.5")
     assert schema.column("gain").labels == ("0..2", "3..5", "6..8", "9..10")
     assert schema.column("age").cells == 74
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "bins"), [(1e6, 1e6 + 10, 10), (1e9, 1e9 + 1, 4096), (-1 / 3, 1 / 3, 2)]
+)
+def test_labels_tell_the_ends_of_cells_apart(low, high, bins):
+    labels = NumberColumn(low=low, high=high, bins=bins).labels
+    assert len(set(labels)) == bins
+    ends = [float(label.split("..")[0]) for label in labels]
+    assert ends == pytest.approx(
+        [low + i * (high - low) / bins for i in range(bins)], abs=(high - low) / bins / 500
+    )
 
 
 def test_a_schema_has_canonical_bytes(schema):

@@ -229,7 +229,7 @@ def test_half_widths_grow_with_the_level() -> None:
     assert widths[0] < widths[-1]
 
 
-@pytest.mark.parametrize("level", [0, 1, 95])
+@pytest.mark.parametrize("level", [1 - 1e-16, 0, 1, 95])
 def test_levels_outside_are_refused(level: float) -> None:
     with pytest.raises(QueryError, match=r"between 0 and 1, as 0\.95"):
         still_answer(Count(), SCHEMA, ROWS).interval(level)
@@ -259,3 +259,18 @@ def test_what_was_charged_is_filled_in_and_written() -> None:
     assert values["epsilon"]["sum"]["value"] == 0.1
     assert values["epsilon"]["local"]["value"] is None
     assert values["receipt"] == {"event": "integer-noise"}
+
+
+def test_column_that_is_called_as_a_figure_keeps_its_labels() -> None:
+    schema = Schema.of({"value": ["p", "q"], "low": ["x"]})
+    rows = still_answer(Histogram(columns=("value", "low")), schema, {"value": ["q"], "low": ["x"]})
+    first = rows.rows()[2]
+    assert first["column value"] == "q"
+    assert first["column low"] == "x"
+    assert first["value"] == first["low"] == 1
+
+
+def test_quantiles_near_an_end_keep_their_names() -> None:
+    made = still_answer(Quantile(column="age", q=(0.9999999, 0.99999999)), SCHEMA, ROWS)
+    assert made.tables[0][0].labels == ("0.9999999", "0.99999999")
+    assert "the 0.9999999 quantile" in made.sentence()

@@ -112,14 +112,38 @@ def test_crossing_is_the_first_leaf_whose_end_reaches_the_rank() -> None:
     assert first_crossing(excess_ranks(np.array([3.0, -2, 3]), 0.5)) == 0
 
 
-def test_possible_leaves_are_the_run_around_the_crossing() -> None:
+def test_possible_leaves_reach_from_the_first_to_the_last() -> None:
     excess = np.array([-9.0, -6, -1, 1, 2, 9])
     assert possible_leaves(excess, np.zeros(6)) == (2, 2)
     assert possible_leaves(excess, np.full(6, 1.5)) == (1, 3)
     assert possible_leaves(excess, np.full(6, 100.0)) == (0, 4)
-    # A leaf beyond one that is ruled out is not of the run.
+    # Noise rules out a leaf here and there; the one that holds the quantile may lie beyond.
     dented = np.array([-9.0, 1, 5, 0, 0, 9])
-    assert possible_leaves(dented, np.full(6, 1.5)) == (0, 1)
+    assert possible_leaves(dented, np.full(6, 1.5)) == (0, 4)
+
+
+@pytest.mark.parametrize("scale", [3.0, 30.0])
+def test_intervals_cover_where_few_records_lie(scale: float) -> None:
+    # In the tails hundreds of leaves are empty: an interval that ended at the first leaf that noise
+    # rules out held the first percentile in none of these trees.
+    rng, column = np.random.default_rng(8), NumberColumn(low=-5.0, high=5.0)
+    x = rng.normal(size=1000)
+    truth = exact(
+        Quantile(column="x", q=(0.5,)),
+        Table.of({"x": x.tolist()}, Schema(columns={"x": column})),
+    )
+    noise = ReleasedNoise("geometric", scale)
+    ends = []
+    for _ in range(40):
+        drawn = rng.geometric(1 - math.exp(-1 / scale), (2, CELLS))
+        leaves = leaf_counts(truth + drawn[0] - drawn[1], noise, column)
+        ends.append([leaves.interval(q, 0.95) for q in QS])
+    low, high = np.moveaxis(np.array(ends), 2, 0)
+    held = np.quantile(x, QS, method="inverted_cdf")
+    spoken = np.isfinite(low[:, 0])
+    assert spoken.sum() >= 20
+    covered = ((low <= held) & (held <= high))[spoken].mean(axis=0)
+    assert covered.min() >= 0.9
 
 
 def test_no_records_have_no_quantiles() -> None:

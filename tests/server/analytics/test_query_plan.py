@@ -131,3 +131,22 @@ def test_moments_of_a_weight_that_no_request_carries_are_refused(epsilon, client
     terms = QueryTerms(TERMS.schema, Budget(1e301, 1e-6), clients, allow_large_delta=True)
     with pytest.raises(QueryError, match="weight above"):
         cost(Draft("mean", epsilon, {"column": "alpha"}).ask(TERMS.schema), terms)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"attempts": 0},
+        {"attempts": 2.5},
+        {"where": 5},
+        {"name": None},
+        {"fresh": 1},
+        {"mechanism": 3},
+        {"epsilon": "1"},
+    ],
+    ids=lambda value: next(iter(value)),
+)
+def test_query_of_code_is_refused_as_one_of_a_file_is(changed):
+    # Once noted, it would keep its folder from being read again.
+    with pytest.raises(QueryError, match=next(iter(changed))):
+        Draft(**{"kind": "count", "epsilon": 1.0} | changed)

@@ -107,7 +107,13 @@ class NumberColumn(_Range):
         """Name of each cell: its two ends."""
         width = (self.high - self.low) / self.cells
         ends = [self.low + i * width for i in range(self.cells)] + [self.high]
-        return tuple(f"{a:g}..{b:g}" for a, b in pairwise(ends))
+        # Six digits, or as many as tell the ends of narrow cells apart.
+        digits = next((n for n in range(6, 17) if _is_close(ends, n, width / 1000)), 17)
+        return tuple(f"{a:.{digits}g}..{b:.{digits}g}" for a, b in pairwise(ends))
+
+
+def _is_close(values: list[float], digits: int, tolerance: float) -> bool:
+    return all(abs(float(f"{value:.{digits}g}") - value) <= tolerance for value in values)
 
 
 class CategoryColumn(Spec):

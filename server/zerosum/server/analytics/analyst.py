@@ -77,7 +77,7 @@ class Analyst:
         self._file, self.terms, self.folder = file, terms, folder
         self._sums, self._reproducible, self._before = sums, reproducible, before
         self._prepare = prepare
-        self._open = ExitStack()
+        self._open, self._closed = ExitStack(), False
         if folder is not None:
             self._open.enter_context(held_folder(folder))
         try:
@@ -173,7 +173,8 @@ class Analyst:
         return answers
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Let go of the folder: nothing more can be asked."""
+        self._closed = True
         self._open.close()
 
     def __enter__(self) -> Self:

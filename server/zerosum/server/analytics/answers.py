@@ -216,7 +216,7 @@ def _quantile(
         np.array([leaves.quantile(q) for q in query.q]),
         # A quantile has no standard error of its own: half of the interval that one would give.
         (high - low) / 2,
-        ((Axis("q", tuple(f"{q:g}" for q in query.q)),),),
+        ((Axis("q", tuple(f"{q:.15g}" for q in query.q)),),),
         leaves.records,
         clients,
         noisy,

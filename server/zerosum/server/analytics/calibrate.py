@@ -168,7 +168,9 @@ def moments_weight(records: int, epsilon: float) -> int:
             f"at {epsilon}"
         )
     weight = LEAST_WEIGHT
-    while weight <= MOST_WEIGHT and records * epsilon * epsilon > ROUNDING_PART * 8 * weight**2:
+    # By the root: the square of a float may be none.
+    least = epsilon * math.sqrt(records / (8 * ROUNDING_PART))
+    while weight < least and weight <= MOST_WEIGHT:
         weight *= 2
     if weight > MOST_WEIGHT:
         raise ValueError(

@@ -12,6 +12,8 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from zerosum.client.queries import oracles
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.moves import moves
@@ -190,7 +192,8 @@ def cost(ask: Ask, terms: QueryTerms) -> Costed:
     # Shares of geometric noise are divided by an f under which it faces all of it.
     faced = _faced(noise, terms)
     noise = replace(noise, scale=noise.scale / math.sqrt(faced))
-    privacy = QueryPrivacy(
+    privacy = _carried(
+        query,
         law=noise.law,
         scale=noise.scale,
         unit=budget.unit,
@@ -237,7 +240,8 @@ def _local(ask: Ask, query: Oracle, terms: QueryTerms) -> Costed:
     if query.oracle == "auto":
         size = query.size(terms.schema)
         query = query.model_copy(update={"oracle": oracles.choose(size, ask.epsilon)})
-    privacy = QueryPrivacy(
+    privacy = _carried(
+        query,
         model="local",
         law="randomized-response",
         scale=ask.epsilon,
@@ -254,6 +258,17 @@ def _local(ask: Ask, query: Oracle, terms: QueryTerms) -> Costed:
     return Costed(
         ask, terms, query, privacy, 1, {"sum": values, "release": values, "local": values}
     )
+
+
+def _carried(query: Query, **noise: Any) -> QueryPrivacy:
+    """Return the noise as a request carries it; refuse what none can."""
+    try:
+        return QueryPrivacy(**noise)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = "epsilon" if noise["law"] == "randomized-response" else "scale of its noise"
+        message = first["msg"].removeprefix("Value error, ")
+        raise QueryError(f"{query.kind}: {name} = {noise['scale']:g}: {message}") from None
 
 
 def _faced(noise: Noise, terms: QueryTerms) -> float:

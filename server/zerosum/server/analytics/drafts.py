@@ -61,6 +61,11 @@ class Draft:
         Whether a new answer is paid for where one is stored.
     attempts : int
         In a plan: how often its sums may be charged, if too few clients are left the first time.
+
+    Raises
+    ------
+    QueryError
+        If one of the latter is of another type, or out of range.
     """
 
     kind: str
@@ -71,6 +76,16 @@ class Draft:
     mechanism: MechanismChoice = "auto"
     fresh: bool = False
     attempts: int = 1
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        for key, type_ in (("where", str), ("name", str), ("mechanism", str), ("fresh", bool)):
+            value = getattr(self, key)
+            if not isinstance(value, type_) and (key, value) != ("where", None):
+                raise QueryError(f"{key} = {value!r}: write a {_TYPES[type_]}")
+        attempts = self.attempts
+        if not isinstance(attempts, int) or isinstance(attempts, bool) or not 1 <= attempts <= 100:
+            raise QueryError(f"attempts = {attempts!r}: write 1 to 100")
 
     @classmethod
     def read(cls, written: Mapping[str, Any], *, at: str = "") -> "Draft":
@@ -107,16 +122,9 @@ class Draft:
         if "epsilon" not in own:
             raise QueryError(f"{at}epsilon is missing: write what it may cost, as epsilon = 0.1")
         try:
-            check_epsilon(own["epsilon"])
+            return cls(kind, fields=fields, **own)
         except QueryError as error:
             raise QueryError(f"{at}{error}") from None
-        for key, type_ in (("where", str), ("name", str), ("mechanism", str), ("fresh", bool)):
-            if key in own and not isinstance(own[key], type_):
-                raise QueryError(f"{at}{key} = {own[key]!r}: write a {_TYPES[type_]}")
-        attempts = own.get("attempts", 1)
-        if not isinstance(attempts, int) or isinstance(attempts, bool) or not 1 <= attempts <= 100:
-            raise QueryError(f"{at}attempts = {attempts!r}: write 1 to 100")
-        return cls(kind, fields=fields, **own)
 
     def values(self) -> dict[str, Any]:
         """Return the table that :meth:`read` reads back, without what is a default."""

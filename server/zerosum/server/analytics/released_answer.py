@@ -26,6 +26,10 @@ LEVEL = 0.95
 """Confidence of an interval where no other is asked for."""
 
 
+FIGURES = ("value", "std", "low", "high")
+"""What a row of an answer holds beside its labels."""
+
+
 class Axis(NamedTuple):
     """A dimension of a table of answers.
 
@@ -122,7 +126,7 @@ class Answer:
         QueryError
             If the level is not between 0 and 1.
         """
-        if not 0 < level < 1:
+        if not 0 < level < 1 or (1 + level) / 2 == 1:  # the two-sided level is what is looked up
             raise QueryError(f"level = {level}: a level of confidence is between 0 and 1, as 0.95")
         low, high = self.intervals(level)
         return Interval(np.asarray(low), np.asarray(high))
@@ -202,16 +206,17 @@ class Answer:
         Returns
         -------
         list of dict
-            The same keys in each; the label of a column that a table has not is None.
+            The same keys in each; the label of a column that a table has not is None. A column that
+            is called as one of the figures is there with a prefix, as "column value".
         """
-        columns = list(dict.fromkeys(axis.name for axes in self.tables for axis in axes))
+        columns = list(dict.fromkeys(_heading(axis) for axes in self.tables for axis in axes))
         places = [
-            dict(zip((axis.name for axis in axes), labels, strict=True))
+            dict(zip(map(_heading, axes), labels, strict=True))
             for axes in self.tables
             for labels in product(*(axis.labels for axis in axes))
         ]
         ends = self.interval(level)
-        arrays = {"value": self.values, "std": self.std, "low": ends.low, "high": ends.high}
+        arrays = dict(zip(FIGURES, (self.values, self.std, *ends), strict=True))
         numbers = {name: array.ravel().tolist() for name, array in arrays.items()}
         return [
             {column: place.get(column) for column in columns}
@@ -271,6 +276,11 @@ class Answer:
             "noisy": self.noisy.tolist(),
             **self.details,
         }
+
+
+def _heading(axis: Axis) -> str:
+    """Return the key of a column's labels in a row, other than that of any figure."""
+    return f"column {axis.name}" if axis.name in FIGURES else axis.name
 
 
 def _plain(array: Reals) -> Any:

@@ -119,7 +119,7 @@ def _quantile(answer: Answer, query: Quantile, level: float) -> str:
         )
     ends = answer.interval(level)
     parts = [
-        f"the {'median' if q == 0.5 else f'{q:g} quantile'} of {query.column} is "
+        f"the {'median' if q == 0.5 else f'{q:.15g} quantile'} of {query.column} is "
         f"{_between(float(low), float(high))}"
         for q, low, high in zip(query.q, ends.low, ends.high, strict=True)
     ]

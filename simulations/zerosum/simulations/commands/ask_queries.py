@@ -58,9 +58,9 @@ def ask_one(kind: str, fields: dict[str, Any], common: dict[str, Any]) -> None:
 
     asked = {key: common.pop(key) for key in ("epsilon", "where", "name", "mechanism", "fresh")}
     json_file, csv_file = common.pop("json_file"), common.pop("csv_file")
-    for path in (json_file, csv_file):
+    for option, path in (("--json", json_file), ("--csv", csv_file)):
         if path is not None:
-            check_writable(path)
+            check_writable(path, option)
     out = common.pop("out")
     given = {_FIELDS.get(name, name): v for name, v in common.items() if v is not None}
     draft = Draft.read(

@@ -160,7 +160,7 @@ def quantile(
     Draft
         For :meth:`~zerosum.simulations.queries.federation.Federation.ask`.
     """
-    levels = [float(q)] if isinstance(q, int | float) else list(map(float, q))
+    levels = [q] if isinstance(q, int | float) else list(q)
     return Draft("quantile", epsilon, {"column": column, "q": levels}, **asked)
 
 

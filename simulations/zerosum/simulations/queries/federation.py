@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.client.queries.errors import QueryError
@@ -31,7 +31,10 @@ from zerosum.simulations.queries.clients import (
 from zerosum.simulations.queries.tables import DealtTable, deal_file, dealt_of
 from zerosum.simulations.terminal.logs import logged
 
-Data: TypeAlias = str | Path | Mapping[str, Sequence[Any]] | Table
+if TYPE_CHECKING:
+    import pandas as pd
+
+Data: TypeAlias = "str | Path | Mapping[str, Sequence[Any]] | Table | pd.DataFrame"
 
 
 class Federation(Analyst):
@@ -109,7 +112,7 @@ class Federation(Analyst):
 
         Parameters
         ----------
-        data : path, mapping or Table
+        data : path, mapping, DataFrame or Table
             A CSV or Parquet file, or columns in memory.
         schema : Schema, mapping or path
             The declared domains, or the TOML file that has them under ``[schema]``.
@@ -185,14 +188,16 @@ class Federation(Analyst):
         return cls.begin(file, data, out)
 
     @classmethod
-    def begin(cls, file: PlanFile, data: Data | None = None, out: str | Path | None = None) -> Self:
+    def begin(
+        cls, file: PlanFile, data: "Data | None" = None, out: str | Path | None = None
+    ) -> Self:
         """Begin what a plan describes, in a folder of its own.
 
         Parameters
         ----------
         file : PlanFile
             Settings, domains and queries.
-        data : path, mapping or Table, optional
+        data : path, mapping, DataFrame or Table, optional
             In place of the plan's own.
         out : str or Path, optional
             New or empty. Default: a new one under ``runs/``.
@@ -226,14 +231,14 @@ class Federation(Analyst):
         return cls(file, dealt, folder)
 
     @classmethod
-    def resume(cls, path: str | Path, data: Data | None = None) -> Self:
+    def resume(cls, path: str | Path, data: "Data | None" = None) -> Self:
         """Go on with a folder of queries: nothing that was paid for is paid for again.
 
         Parameters
         ----------
         path : str or Path
             The folder.
-        data : path, mapping or Table, optional
+        data : path, mapping, DataFrame or Table, optional
             Where the same data are now; those of memory have to be given again.
 
         Returns
@@ -291,12 +296,20 @@ class Federation(Analyst):
         Raises
         ------
         QueryError
-            If the question does not fit the schema or the budget.
+            If the question does not fit the schema or the budget, or the federation is closed.
         BudgetExceeded
             Before anything is sent, if too little is left.
         QueryAbandoned
             If too few clients were left in every attempt that the question has.
         """
+        if not isinstance(draft, Draft):
+            raise QueryError(f"{draft!r} is no question: ask(count(epsilon=0.1)) asks one")
+        if self._closed:
+            # Without the lock another process may spend the same budget, and use the same noise.
+            raise QueryError(
+                "this federation is closed, and its folder no longer locked: ask inside of its "
+                f"with block, or go on with Federation.resume({str(self.folder)!r})"
+            )
         with ExitStack() as around:
             around.enter_context(alone("query"))
             if self.folder is not None:

@@ -4,16 +4,19 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.schema import Schema
-from zerosum.client.queries.table import Table, read_table
-from zerosum.client.queries.table_files import header, read_columns
+from zerosum.client.queries.table import Table, check_file, read_table
+from zerosum.client.queries.table_files import read_columns
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.server.analytics.query_plan import QueryPlan
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -134,13 +137,13 @@ def deal_file(plan: QueryPlan, schema: Schema) -> DealtTable:
 
 
 def dealt_of(
-    data: Table | Mapping[str, Sequence[Any]], plan: QueryPlan, schema: Schema
+    data: "Table | Mapping[str, Sequence[Any]] | pd.DataFrame", plan: QueryPlan, schema: Schema
 ) -> DealtTable:
     """Deal the rows of a table in memory.
 
     Parameters
     ----------
-    data : Table or mapping
+    data : Table, mapping or pandas.DataFrame
         Columns, as a mapping has them, or coded by the schema already.
     plan : QueryPlan
         ``clients`` or ``by``, and the seed.
@@ -155,15 +158,33 @@ def dealt_of(
     Raises
     ------
     QueryError
-        If the rows cannot be dealt so.
+        If the rows cannot be dealt so, or were coded by another schema.
     """
     _check_dealing(plan)
-    if plan.by is not None:
-        if not isinstance(data, Mapping) or plan.by not in data:
-            raise QueryError(f"by = {plan.by!r}: the data have no such column")
-        return deal_by(Table.of(data, schema), list(map(str, data[plan.by])))
-    table = Table.of(data, schema) if isinstance(data, Mapping) else data
-    return deal(table, plan.clients or 0, plan.seed)
+    if isinstance(data, Table):
+        if data.schema != schema:
+            # Clients would count every record as missing, and the answers be noise alone.
+            raise QueryError("the table was coded by another schema: Table.of(columns, schema)")
+        if plan.by is not None:
+            raise QueryError(f"by = {plan.by!r}: a Table has coded columns alone; give a mapping")
+        return deal(data, plan.clients or 0, plan.seed)
+    if not (isinstance(data, Mapping) or hasattr(data, "columns")):
+        raise QueryError(
+            f"data is of type {type(data).__name__}: give the path of a CSV or Parquet file, a "
+            "mapping of columns, or a DataFrame"
+        )
+    # By name: a DataFrame has the columns of a mapping, and is none.
+    names = {*schema.columns, *(() if plan.by is None else (plan.by,))}
+    columns = {name: data[name] for name in names if name in data}
+    table = Table.of(columns, schema)
+    if plan.by is None:
+        return deal(table, plan.clients or 0, plan.seed)
+    if plan.by not in columns:
+        raise QueryError(f"by = {plan.by!r}: the data have no such column")
+    keys = [_key(value) for value in columns[plan.by]]
+    if len(keys) != len(table):
+        raise QueryError(f"by = {plan.by!r} has {len(keys)} rows, and the table {len(table)}")
+    return deal_by(table, keys)
 
 
 def _check_dealing(plan: QueryPlan) -> None:
@@ -177,8 +198,14 @@ def _check_dealing(plan: QueryPlan) -> None:
 
 
 def _column(path: Path, name: str) -> list[str]:
-    """Return one column of a file as text, row by row as the table itself is read."""
-    if name not in header(path):
-        raise QueryError(f"by = {name!r}: {path} has no such column")
-    parts = read_columns(path, [name])
-    return [str(value).strip() for part in parts for value in part[name]]
+    """Return one column of a file as text, by the reader of its table: row for row the same."""
+    try:
+        check_file(path, [name])
+    except QueryError as error:
+        raise QueryError(f"by = {name!r}: {error}") from None
+    return [_key(value) for part in read_columns(path, [name]) for value in part[name]]
+
+
+def _key(value: object) -> str:
+    """Return a client's name as text; empty where a row has none."""
+    return "" if value is None else str(value).strip()

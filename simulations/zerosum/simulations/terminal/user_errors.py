@@ -75,13 +75,15 @@ def number(value: float | None) -> float | None:
     return value
 
 
-def check_writable(path: Path) -> None:
+def check_writable(path: Path, option: str = "--json") -> None:
     """Refuse a ``--json`` that cannot be written, before the work that it is for.
 
     Parameters
     ----------
     path : Path
         What ``--json`` named.
+    option : str
+        Another option that names a file.
 
     Raises
     ------
@@ -89,9 +91,9 @@ def check_writable(path: Path) -> None:
         If nothing can be written there.
     """
     if not path.parent.is_dir():
-        raise ConfigError(f"--json {path}: there is no folder {path.parent}; create it first")
+        raise ConfigError(f"{option} {path}: there is no folder {path.parent}; create it first")
     if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise ConfigError(f"--json {path}: no file can be written there; name another")
+        raise ConfigError(f"{option} {path}: no file can be written there; name another")
 
 
 def write_json(path: Path, values: dict[str, Any] | list[dict[str, Any]]) -> None:
