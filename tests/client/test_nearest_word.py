@@ -27,13 +27,13 @@ def test_hint_ends_a_message_or_is_empty() -> None:
 
 
 def test_words_of_a_request_are_not_searched_for_longer_than_they_are(monkeypatch) -> None:
-    searched = []
+    searched: list[tuple[str, list[str], int, float]] = []
 
-    def nothing(*given):
+    def matches(*given):
         searched.append(given)
         return []
 
-    monkeypatch.setattr(difflib, "get_close_matches", nothing)
+    monkeypatch.setattr(difflib, "get_close_matches", matches)
     assert did_you_mean("a" * 10**6, ["b" * 10**6, *map(str, range(10**5))]) == ""
     [(word, known, *_)] = searched
     assert len(word) <= 100
