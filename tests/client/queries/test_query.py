@@ -34,6 +34,7 @@ SCHEMA = Schema.of(
         "gain": {"number": [0, 1e5], "bins": 20},
         "weight": {"integer": [0, 2_000_000]},
         "word": {"text": 5, "alphabet": "a-d"},
+        "speck": {"number": [0, 1e-200]},
     }
 )
 WHERE = parse("age >= 65 and sex = 'Male'", SCHEMA)
@@ -94,6 +95,7 @@ def test_a_query_reads_its_filter_too():
         (Histogram(columns=("age", "age2")), "not in the schema"),
         (Moments(kind="mean", column="sex"), "of kind category, not integer or number"),
         (Moments(kind="variance", column="word"), "of kind text"),
+        (Moments(kind="variance", column="speck"), "narrower than 1e-30"),
         (Moments(kind="sum", column="age", weight=63), "no power of two"),
         (Moments(kind="sum", column="age", weight=32), "no power of two"),
         (Moments(kind="sum", column="age", weight=2**31), "no power of two"),

@@ -148,8 +148,7 @@ def test_a_weight_of_moments_hides_their_rounding(records, target, weight):
 
 
 @pytest.mark.parametrize(
-    ("records", "target"),
-    [(0, 1.0), (1, 0.0), (1, math.nan), (10, 1e12), (10, 1e8), (10, 1e300)],
+    ("records", "target"), [(0, 1.0), (1, 0.0), (1, math.nan), (10, 1e9), (10, 1e300)]
 )
 def test_a_weight_out_of_range_is_refused(records, target):
     with pytest.raises(ValueError, match="epsilon"):

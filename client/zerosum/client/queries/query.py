@@ -38,6 +38,10 @@ LEAST_WEIGHT, MOST_WEIGHT = 1 << 6, 1 << 30
 """Bounds of the weight K that Bernstein cells are multiplied by: below the least, rounding shows
 whatever the noise; sums of more than the most do not fit into a ring of 64 bits."""
 
+LEAST_RANGE = 1e-30
+"""Least distance of a column's bounds for a variance: its square is no 0 in float64, as that of
+MOST_NUMBER is not infinite."""
+
 Columns = Annotated[tuple[str, ...], Field(max_length=MOST_COLUMNS)]
 OracleKind = Literal["rr", "k-rr", "oue", "olh", "hadamard"]
 
@@ -204,7 +208,12 @@ class Moments(_Base):
         return (Block(self.order + 1, self.weight),)
 
     def _check(self, schema: Schema) -> None:
-        _check_ranged(schema, self.column, self._name)
+        column = _check_ranged(schema, self.column, self._name)
+        if self.kind == "variance" and column.high - column.low < LEAST_RANGE:
+            raise QueryError(
+                f'variance: column "{self.column}" is narrower than {LEAST_RANGE:g}: write it in a '
+                "smaller unit"
+            )
         weight = self.weight
         if weight is not None and (
             not LEAST_WEIGHT <= weight <= MOST_WEIGHT or weight & (weight - 1)
@@ -421,10 +430,11 @@ def _check_product(schema: Schema, names: tuple[str, ...], kind: str) -> None:
     _product(schema, names)
 
 
-def _check_ranged(schema: Schema, name: str, kind: str) -> None:
+def _check_ranged(schema: Schema, name: str, kind: str) -> IntegerColumn | NumberColumn:
     column = schema.column(name)
     if not isinstance(column, IntegerColumn | NumberColumn):
         raise QueryError(
             f'{kind}: column "{name}" is of kind {column.kind}, not integer or number: '
             "ask for its histogram"
         )
+    return column
