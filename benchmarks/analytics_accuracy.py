@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.client.privacy.counts import counting_mechanism
-from zerosum.client.queries.encode import MAX_RECORDS, encode
+from zerosum.client.queries.encode import encode
 from zerosum.client.queries.moves import moves
 from zerosum.client.queries.oracles import choose, probabilities
 from zerosum.client.queries.query import Bayes, Histogram, Moments, Quantile, Query, Words
 from zerosum.client.queries.schema import Schema
 from zerosum.client.queries.table import Table, read_table
-from zerosum.client.request import QueryQuestion
+from zerosum.client.request import MAX_RECORDS, QueryQuestion
 from zerosum.client.spec.query_privacy import QueryPrivacy
 from zerosum.secagg.randomness import Keystream, insecure_keystream, numpy_generator
 from zerosum.server.analytics.answers import Answer, answer

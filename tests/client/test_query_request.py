@@ -195,7 +195,7 @@ def test_a_local_report_is_of_one_record_and_replaced():
         with pytest.raises(ValidationError, match="one report a client"):
             privacy_of(**(LOCAL | changes))
     with pytest.raises(ValidationError, match="at most 20"):
-        privacy_of(**(LOCAL | {"scale": 65.0}))
+        privacy_of(**(LOCAL | {"scale": 20.5}))
 
 
 def test_words_are_charged_at_one_record_a_round():

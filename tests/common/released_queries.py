@@ -6,11 +6,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from zerosum.client.queries.encode import MAX_RECORDS, encode
+from zerosum.client.queries.encode import encode
 from zerosum.client.queries.query import Oracle, Query
 from zerosum.client.queries.schema import Schema
 from zerosum.client.queries.table import Table
-from zerosum.client.request import QueryQuestion
+from zerosum.client.request import MAX_RECORDS, QueryQuestion
 from zerosum.client.spec.query_privacy import QueryPrivacy
 from zerosum.secagg.randomness import insecure_keystream
 from zerosum.server.analytics.answers import Answer, answer

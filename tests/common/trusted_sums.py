@@ -71,7 +71,7 @@ class TrustedSums:
         self._die("survived")
         if self._abandon(round, attempt) == "unmask":
             raise RoundAbandoned("a secret cannot be recovered", Traffic())
-        return Aggregate(total.astype(np.float64), clients, 1.0, Traffic())
+        return Aggregate(total, clients, 1.0, Traffic())
 
     def _total(self, request: QueryRequest, round: int, attempt: int) -> np.ndarray:
         question, privacy = request.question, request.question.privacy

@@ -4,14 +4,12 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from zerosum.client.files.operating_system import named_path
 from zerosum.client.privacy.clipping import layer_clips
 from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.client.protocol.training_outcomes import quoted
@@ -31,6 +29,7 @@ from zerosum.server.runs.results import Result as Result
 from zerosum.server.runs.results import check_learnt
 from zerosum.server.runs.resume import check_same, held, warn_of_more_rounds
 from zerosum.server.runs.run_folder import CLIENT_LOG, SERVER_LOG, RunFolder
+from zerosum.server.runs.run_folder import new_folder as new_folder
 from zerosum.server.runs.run_outcome import NothingLearntError as NothingLearntError
 from zerosum.server.spec import Experiment
 from zerosum.server.training.averaging import held_out
@@ -44,8 +43,6 @@ from zerosum.simulations.engine.trial_client import take_trial_step
 from zerosum.simulations.engine.work import Contributor
 from zerosum.simulations.report.run_snapshot import write_sight
 from zerosum.simulations.terminal.logs import logged
-
-RUNS = Path("runs")
 
 MOST_COUNTED = 1000
 """Most clients whose records are counted one by one, where the task has no num_examples().
@@ -339,32 +336,6 @@ def capacity(planned: Plan) -> tuple[int, int]:
     protections = planned_protections(experiment, planned.population, planned.dimension)
     longest = max(protection.length for protection in protections.values())
     return experiment.model.public + planned.dimension, longest
-
-
-def new_folder(name: str) -> Path:
-    """Return an unused folder under ``runs/``, named after the experiment and the time.
-
-    Parameters
-    ----------
-    name : str
-        Of the experiment.
-
-    Returns
-    -------
-    Path
-        A folder that does not exist yet.
-
-    Raises
-    ------
-    ConfigError
-        If a thousand folders of this second exist.
-    """
-    stem = f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
-    for suffix in ("", *(f"-{n}" for n in range(2, 1000))):
-        path = RUNS / named_path(stem + suffix)
-        if not path.exists():
-            return path
-    raise ConfigError(f"--out: {RUNS / stem} and 998 more exist: choose a folder")
 
 
 def _run_id(experiment: Experiment) -> bytes:

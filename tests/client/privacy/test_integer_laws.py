@@ -9,7 +9,6 @@ from zerosum.client.privacy.integer_laws import (
     CUT_BITS,
     Geometric,
     Skellam,
-    geometric_pmf,
     law_of,
     two_sided,
 )
@@ -61,7 +60,7 @@ def test_wide_skellam_probabilities_are_those_of_the_large_argument_expansion():
 
 def test_geometric_noise_is_a_difference_of_negative_binomials():
     scale, r = 3.0, 1.7
-    values, probabilities = geometric_pmf(scale, r)
+    values, probabilities = two_sided(Geometric(scale, r))
     one = nbinom.pmf(np.arange(values.size), r, -math.expm1(-1 / scale))
     expected = np.correlate(one, one, "full")
     middle = expected.size // 2
@@ -73,7 +72,7 @@ def test_geometric_noise_is_a_difference_of_negative_binomials():
 @pytest.mark.parametrize("r", [0.2, 1.0, 2.5])
 def test_shares_of_geometric_noise_add_up(r):
     scale = 2.0
-    whole, part = geometric_pmf(scale, 2 * r)[1], geometric_pmf(scale, r)[1]
+    whole, part = two_sided(Geometric(scale, 2 * r))[1], two_sided(Geometric(scale, r))[1]
     summed = np.convolve(part, part)
     cut = (summed.size - whole.size) // 2
     assert summed[cut : cut + whole.size] == pytest.approx(whole, abs=1e-13)
@@ -105,4 +104,4 @@ def test_what_is_cut_off_is_below_the_cut_and_little_more_is_kept(law, parameter
 
 def test_probabilities_that_would_not_fit_into_memory_are_refused():
     with pytest.raises(ValueError, match="are made at most"):
-        geometric_pmf(2.0**30, 1.25)
+        two_sided(Geometric(2.0**30, 1.25))

@@ -6,22 +6,22 @@ import math
 import numpy as np
 import pytest
 
-from zerosum.client.privacy.integer_laws import geometric_pmf, skellam_pmf
+from zerosum.client.privacy.integer_laws import Geometric, Skellam, two_sided
 
 EPSILONS = np.linspace(0, 6, 25)
 
 LAWS = {
-    "discrete Laplace": geometric_pmf(1.5, 1.0),
-    "P(1.25)": geometric_pmf(1.0, 1.25),
-    "P(4)": geometric_pmf(0.7, 4.0),
-    "Skellam": skellam_pmf(2.0),
+    "discrete Laplace": two_sided(Geometric(1.5, 1.0)),
+    "P(1.25)": two_sided(Geometric(1.0, 1.25)),
+    "P(4)": two_sided(Geometric(0.7, 4.0)),
+    "Skellam": two_sided(Skellam(2.0)),
     "discrete Gaussian": (
         np.arange(-40, 41),
         np.exp(-(np.arange(-40, 41) ** 2) / 4) / np.exp(-(np.arange(-40, 41) ** 2) / 4).sum(),
     ),
 }
-HALF = geometric_pmf(1.5, 0.5)
-TENTH = geometric_pmf(1.5, 0.1)
+HALF = two_sided(Geometric(1.5, 0.5))
+TENTH = two_sided(Geometric(1.5, 0.1))
 
 
 def line(law, reach: int) -> np.ndarray:

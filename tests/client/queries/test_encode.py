@@ -258,12 +258,6 @@ def test_moments_are_unbiased_at_every_value():
             np.testing.assert_allclose(found / rows, 64 * np.array(exact), atol=6 / rows**0.5)
 
 
-def test_control_rounding_each_cell_down_is_biased():
-    u, weight = 1 / 3, 64
-    cells = np.floor(weight * np.array([(1 - u) ** 2, 2 * u * (1 - u), u**2]))
-    assert cells.sum() < weight
-
-
 def test_a_mean_of_adult_s_kind_is_recovered():
     generator = np.random.default_rng(1)
     values = generator.integers(17, 91, 20_000)

@@ -1,7 +1,6 @@
 """A file's values are coded as declared; whatever cannot be read counts as missing alone."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -221,13 +220,3 @@ def test_counts_of_adult_equal_those_of_pandas():
         fill_value=0,
     )
     np.testing.assert_array_equal(found, expected.to_numpy().ravel())
-
-
-def test_encoding_needs_neither_torch_nor_pandas():
-    code = (
-        "import sys, zerosum.client.queries.encode as e;"
-        "print(*{m.split('.')[0] for m in sys.modules})"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    heavy = {"torch", "pandas", "pyarrow", "scipy", "dp_accounting", "matplotlib", "sklearn"}
-    assert not set(done.stdout.split()) & heavy

@@ -271,6 +271,16 @@ def test_oracle_is_for_a_budget_of_its_own_kind(tmp_path):
         Folder(tmp_path, Budget(1.0, 1e-6)).ask(draft)
 
 
+@pytest.mark.parametrize("kind", ["auto", "k-rr", "olh"])
+def test_oracle_of_an_epsilon_that_no_client_reports_by_is_not_asked(kind):
+    budget = Budget(30.0, 1e-6, unit="client", adjacency="replace")
+    terms = QueryTerms(SCHEMA, budget, CLIENTS, cap=1, allow_large_delta=True)
+    draft = Draft("oracle", 21.0, {"column": "sex", "oracle": kind})
+    with pytest.raises(QueryError, match=r"epsilon = 21: a report has one from"):
+        cost(draft.ask(SCHEMA), terms)
+    assert cost(replace(draft, epsilon=20.0).ask(SCHEMA), terms).privacy.scale == 20.0
+
+
 def test_answers_are_files(folder):
     folder.ask(Draft("histogram", 0.5, {"columns": ["sex"], "by": ["age"]}, name="pairs"))
     document = json.loads((folder.path / "answers.json").read_text())["answers"][0]

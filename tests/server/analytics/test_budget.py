@@ -158,20 +158,6 @@ def test_what_protects_nothing_fits_into_no_budget(rule):
 
 
 @pytest.mark.parametrize(
-    "statement",
-    [
-        {"unit": "client", "adjacency": "zero_out"},
-        {"unit": "record", "adjacency": "replace"},
-        {"unit": "record", "adjacency": "zero_out", "observer": "release"},
-    ],
-)
-def test_an_epsilon_of_another_kind_is_refused(statement):
-    with pytest.raises(BudgetError, match="do not add up"):
-        Budget(1.0, DELTA).check_statement(**statement)
-    Budget(1.0, DELTA).check_statement(unit="record", adjacency="zero_out")
-
-
-@pytest.mark.parametrize(
     ("values", "match"),
     [
         ((0.0, DELTA), "budget.epsilon"),
@@ -235,11 +221,12 @@ def priced(shape: tuple[int, ...], epsilon: float, law: IntegerLaw) -> IntegerNo
     return (pure if law == "geometric" else gaussian).receipt(shape)
 
 
+@pytest.mark.parametrize("analysts", [100, pytest.param(500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rule", ["sum", "renyi"])
-def test_a_thousand_adaptive_analysts_never_exceed_the_rule(rule):
-    """Each chooses its next query by coins and by what was refused: 500 a rule."""
+def test_adaptive_analysts_never_exceed_the_rule(rule, analysts):
+    """Each chooses its next query by coins and by what was refused."""
     nearly_all = 0
-    for seed in range(500):
+    for seed in range(analysts):
         analyst = random.Random(f"{rule} {seed}")
         budget = Budget(analyst.choice([0.5, 1.0, 3.0]), DELTA, rule)
         receipts: list[IntegerNoiseDpEvent] = []
@@ -265,4 +252,4 @@ def test_a_thousand_adaptive_analysts_never_exceed_the_rule(rule):
         used = float(sum(costs))
         assert used <= budget.limit * (1 + 1e-9)
         nearly_all += used > 0.8 * budget.limit
-    assert nearly_all > 250
+    assert nearly_all > analysts / 2

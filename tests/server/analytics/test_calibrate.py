@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from zerosum.client.privacy.integer_laws import skellam_pmf
+from zerosum.client.privacy.integer_laws import Skellam, two_sided
 from zerosum.server.analytics.calibrate import (
     PURE_PART,
     Noise,
@@ -67,7 +67,7 @@ def test_the_least_noise_costs_epsilon_and_less_costs_more(law, moves, target):
 @pytest.mark.parametrize("deviation", [0.381, 0.379])
 def test_skellam_noise_of_one_count_at_epsilon_four_by_its_definition(deviation):
     # Recomputed without an accountant: sum of max(p(k) - e^4 p(k - 1), 0).
-    probabilities = np.append(skellam_pmf(deviation**2)[1], 0.0)
+    probabilities = np.append(two_sided(Skellam(deviation**2))[1], 0.0)
     excess = np.maximum(probabilities - math.exp(4) * np.roll(probabilities, 1), 0).sum()
     assert (excess <= DELTA) == (deviation == 0.381)
 

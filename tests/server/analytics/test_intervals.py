@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from zerosum.client.privacy.integer_laws import geometric_pmf
+from zerosum.client.privacy.integer_laws import Geometric, two_sided
 from zerosum.server.analytics.intervals import (
     cell_interval,
     combination_half_width,
@@ -21,7 +21,7 @@ LEVELS = [0.5, 0.95]
 
 def covered(noise: ReleasedNoise, weights: tuple[float, float], half: float) -> float:
     """Return P(|w0 z0 + w1 z1| <= half) by enumerating both cells."""
-    values, mass = geometric_pmf(noise.scale, noise.shares_ratio)
+    values, mass = two_sided(Geometric(noise.scale, noise.shares_ratio))
     kept = mass > 1e-12
     values, mass = values[kept], mass[kept]
     sums = np.add.outer(weights[0] * values, weights[1] * values)

@@ -76,21 +76,23 @@ def csv(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "server", ["malicious", pytest.param("semi-honest", marks=pytest.mark.slow)]
+    ("server", "drafts"),
+    [("malicious", (ALL[1], ALL[6])), pytest.param("semi-honest", ALL, marks=pytest.mark.slow)],
+    ids=["malicious", "semi-honest"],
 )
-def test_masked_sums_give_the_answers_of_trusted_ones_bit_for_bit(tmp_path, server):
+def test_masked_sums_give_the_answers_of_trusted_ones_bit_for_bit(tmp_path, server, drafts):
     answers = {}
     for protocol in ("ideal", "pairwise"):
         kind = {"protocol": protocol, "server": server, "dropout": 0.1, "clients": 20}
         with federation(tmp_path / protocol, **kind) as f:
-            answers[protocol] = [f.ask(draft) for draft in ALL]
+            answers[protocol] = [f.ask(draft) for draft in drafts]
     for trusted, masked in zip(*answers.values(), strict=True):
         np.testing.assert_array_equal(trusted.noisy, masked.noisy)
         np.testing.assert_array_equal(trusted.values, masked.values)
         assert trusted.clients == masked.clients
     assert any(answer.clients < 20 for answer in answers["ideal"])
     with federation(tmp_path / "other seed", seed=1) as f:  # the control
-        assert not np.array_equal(f.ask(ALL[1]).noisy, answers["ideal"][1].noisy)
+        assert not np.array_equal(f.ask(ALL[1]).noisy, answers["ideal"][0].noisy)
 
 
 def test_trusted_sum_of_many_clients_is_that_of_their_messages(tmp_path, monkeypatch):
@@ -224,7 +226,7 @@ def test_plan_is_answered_in_order_and_resumed_for_free(tmp_path):
 
 
 def test_plan_above_its_budget_is_refused_before_anything_is_asked(tmp_path):
-    with pytest.raises(BudgetExceeded, match=r"9 queries|receipts cost"):
+    with pytest.raises(BudgetExceeded, match="receipts cost"):
         federation(tmp_path / "q", rule="plan", queries=ALL, budget=1.0)
     assert not (tmp_path / "q").exists()
 
@@ -244,11 +246,8 @@ def test_plan_that_dies_at_a_charge_is_resumed_to_the_same_answers(tmp_path, mon
     with monkeypatch.context() as patch:
         patch.setattr("zerosum.server.analytics.ledger.append_durably", written)
         patch.setattr("zerosum.server.analytics.stored_answers.replace_file", replaced)
-        try:
-            with federation(tmp_path / "q", **plan) as f:
-                f.run()
-        except Killed:
-            pass
+        with pytest.raises(Killed), federation(tmp_path / "q", **plan) as f:
+            f.run()
     with Federation.resume(tmp_path / "q", DATA) as f:
         for noisy, answer in zip(wanted, f.run(), strict=True):
             np.testing.assert_array_equal(noisy, answer.noisy)
@@ -389,8 +388,8 @@ def test_clients_of_a_file_are_read_row_for_row_as_its_table_is(tmp_path):
     schema = {"age": {"integer": [0, 9]}, "sex": ["F", "M"]}
     plan = plan_of({"data": str(tmp_path / "data.csv"), "by": "site", "budget": {"epsilon": 1.0}})
     dealt = deal_file(plan, Schema.of(schema))
-    held = {name: dealt.of(i).columns["age"].tolist() for i, name in enumerate(dealt.names)}
-    assert held == {"a": [1, 3, 6], "b": [5], "": [-1, -1]}
+    held = [dealt.of(client).columns["age"].tolist() for client in range(dealt.clients)]
+    assert held == [[-1, -1], [1, 3, 6], [5]]  # of no name, of a, of b
 
 
 def test_closed_federation_answers_nothing(tmp_path):

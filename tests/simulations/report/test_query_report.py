@@ -307,7 +307,7 @@ def test_folder_without_a_plan_has_all_but_bounds_and_curves(tmp_path: Path) -> 
     assert bound.reason == "of what was sent for late no figure is known"
 
 
-def test_hostile_names_are_shown_and_not_run(tmp_path: Path) -> None:
+def test_hostile_texts_are_shown_and_not_run(tmp_path: Path) -> None:
     def hostile(folder: Path) -> None:
         found = document(folder)
         for each in found["answers"]:

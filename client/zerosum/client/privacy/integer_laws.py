@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from functools import lru_cache
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,35 +28,6 @@ LONGEST = 1 << 23
 
 _SETTLING_BITS = 60
 """Bits by which a backward recurrence forgets the guess that it starts from."""
-
-
-class IntegerNoiseLaw(Protocol):
-    """Symmetric noise in a coordinate, in integer units; a value, which can be a key."""
-
-    @property
-    def std(self) -> float:
-        """Standard deviation."""
-        ...
-
-    @property
-    def is_log_concave(self) -> bool:
-        """Whether one threshold is optimal for a shift: receipts need it."""
-        ...
-
-    def pure_epsilon(self, move: int) -> float:
-        """Return the epsilon at delta = 0 of a shift by ``move``; inf if there is none."""
-        ...
-
-    def extent(self, bits: int = CUT_BITS) -> int:
-        """Return an m with P(|Z| > m) <= 2^-bits, by Chernoff's bound."""
-        ...
-
-    def log_probabilities(self, last: int) -> Floats:
-        """Return ln P(Z = k) for k = 0 to ``last``, right to an absolute 1e-10, shape (last + 1,).
-
-        The tails are right far beyond :meth:`extent`.
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -113,7 +84,7 @@ class Geometric:
         return move / self.scale if self.is_log_concave else math.inf
 
     def extent(self, bits: int = CUT_BITS) -> int:
-        """Return an m with P(|Z| > m) <= 2^-bits.
+        """Return an m with P(|Z| > m) <= 2^-bits, by Chernoff's bound.
 
         Parameters
         ----------
@@ -133,7 +104,7 @@ class Geometric:
         return _chernoff(theta, -self.r * np.log1p(-(ratio**2)), bits)
 
     def log_probabilities(self, last: int) -> Floats:
-        """Return ln P(Z = k) for k = 0 to ``last``.
+        """Return ln P(Z = k) for k = 0 to ``last``, right to 1e-10 far beyond :meth:`extent`.
 
         Parameters
         ----------
@@ -218,7 +189,7 @@ class Skellam:
         return math.inf
 
     def extent(self, bits: int = CUT_BITS) -> int:
-        """Return an m with P(|Z| > m) <= 2^-bits.
+        """Return an m with P(|Z| > m) <= 2^-bits, by Chernoff's bound.
 
         Parameters
         ----------
@@ -234,7 +205,7 @@ class Skellam:
         return _chernoff(theta, self.variance * 2 * np.sinh(theta / 2) ** 2, bits)
 
     def log_probabilities(self, last: int) -> Floats:
-        """Return ln P(Z = k) for k = 0 to ``last``.
+        """Return ln P(Z = k) for k = 0 to ``last``, right to 1e-10 far beyond :meth:`extent`.
 
         Parameters
         ----------
@@ -299,54 +270,6 @@ def law_of(law: str, parameters: tuple[float, ...]) -> Geometric | Skellam:
     return known(*parameters)
 
 
-def geometric_pmf(scale: float, r: float = 1.0) -> Pmf:
-    """Return the probability function of :class:`Geometric` noise.
-
-    Parameters
-    ----------
-    scale : float
-        s, in integer units, above 0.
-    r : float
-        Any real above 0.
-
-    Returns
-    -------
-    values : ndarray of int64, shape (2 m + 1,)
-        -m to m.
-    probabilities : ndarray of float64, shape (2 m + 1,)
-        Read-only, right to a relative 1e-10 in the tails too; what is cut off is below 2^-140.
-
-    Raises
-    ------
-    ValueError
-        If more than :data:`LONGEST` values of one sign are needed: scales above some 80,000.
-    """
-    return two_sided(Geometric(scale, r))
-
-
-def skellam_pmf(variance: float) -> Pmf:
-    """Return the probability function of :class:`Skellam` noise.
-
-    Parameters
-    ----------
-    variance : float
-        mu, above 0.
-
-    Returns
-    -------
-    values : ndarray of int64, shape (2 m + 1,)
-        -m to m.
-    probabilities : ndarray of float64, shape (2 m + 1,)
-        Read-only, right to a relative 1e-10 in the tails too; what is cut off is below 2^-140.
-
-    Raises
-    ------
-    ValueError
-        If more than :data:`LONGEST` values of one sign are needed: deviations above 600,000.
-    """
-    return two_sided(Skellam(variance))
-
-
 @lru_cache(maxsize=8)
 def two_sided(noise: Geometric | Skellam) -> Pmf:
     """Return the probability function of a law, both tails.
@@ -361,12 +284,13 @@ def two_sided(noise: Geometric | Skellam) -> Pmf:
     values : ndarray of int64, shape (2 m + 1,)
         -m to m.
     probabilities : ndarray of float64, shape (2 m + 1,)
-        Read-only.
+        Read-only, right to a relative 1e-10 in the tails too; what is cut off is below 2^-140.
 
     Raises
     ------
     ValueError
-        If more than :data:`LONGEST` values of one sign are needed.
+        If more than :data:`LONGEST` values of one sign are needed: geometric scales above some
+        80,000, Skellam deviations above 600,000.
     """
     last = noise.extent()
     if last > LONGEST:

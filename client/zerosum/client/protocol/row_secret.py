@@ -5,10 +5,10 @@ from typing import Final
 
 from zerosum.client.files.private_files import private_folder, read_private, replace_private
 from zerosum.client.protocol.decision_store import DamagedStoreError
+from zerosum.client.queries.record_order import SECRET_BYTES
 from zerosum.secagg.randomness import SystemRandomness
 
 FILE: Final = "rows.key"
-SECRET_BYTES: Final = 32
 
 
 def row_secret(folder: Path) -> bytes:

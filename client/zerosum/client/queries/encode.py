@@ -32,9 +32,6 @@ from zerosum.client.queries.schema import Schema
 from zerosum.client.queries.table import Table
 from zerosum.secagg.randomness import Keystream
 
-MAX_RECORDS = 1 << 20
-"""Records that a client adds at most, unless a request says otherwise."""
-
 _OFFSET_BITS = 32
 """Bits of the offset that a record's weights are rounded by: they are biased by 2^-32 at most, and
 by what float64 has rounded before."""

@@ -38,8 +38,8 @@ def moves(
 
     Under `zero_out` a unit's weights are there or not: one move of the block's weight. Under
     `replace` the cells that rise and those that fall each move by at most the weight, under
-    independent noise: two moves, or one where the block is a single cell (analytics.md,
-    "Accounting").
+    independent noise: two moves, or one where the block is a single cell
+    (docs/design/analytics.md, "Accounting").
 
     Parameters
     ----------

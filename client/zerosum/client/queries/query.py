@@ -1,6 +1,6 @@
 """Define the queries: what a federation may be asked, as data."""
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import Field, TypeAdapter, field_validator
 
@@ -16,6 +16,7 @@ from zerosum.client.queries.schema import (
     Schema,
     TextColumn,
 )
+from zerosum.client.spec.query_policy import QueryKind
 from zerosum.client.spec.section import Spec
 
 MOST_COLUMNS = 4
@@ -34,7 +35,8 @@ LEAVES = FAN_OUT**LEVELS
 """Leaves of the quantile tree: 4,096."""
 
 LEAST_WEIGHT, MOST_WEIGHT = 1 << 6, 1 << 30
-"""Bounds of the weight K that Bernstein cells are multiplied by."""
+"""Bounds of the weight K that Bernstein cells are multiplied by: below the least, rounding shows
+whatever the noise; sums of more than the most do not fit into a ring of 64 bits."""
 
 LEAST_RANGE = 1e-30
 """Least distance of a column's bounds for a variance: its square is no 0 in float64, as that of
@@ -404,18 +406,7 @@ Query: TypeAlias = Annotated[
 QUERY: TypeAdapter[Query] = TypeAdapter(Query)
 """Reads a query from data: `QUERY.validate_json`."""
 
-KINDS = (
-    "count",
-    "histogram",
-    "mean",
-    "sum",
-    "variance",
-    "quantile",
-    "bayes",
-    "words",
-    "marginals",
-    "oracle",
-)
+KINDS: tuple[str, ...] = get_args(QueryKind)
 """Names of all kinds of query."""
 
 

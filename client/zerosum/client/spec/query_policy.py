@@ -1,6 +1,6 @@
 """Define ``[policy.queries]``: which queries of its table a node answers."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -19,18 +19,7 @@ QueryKind = Literal[
     "oracle",
 ]
 
-ALL_KINDS: list[QueryKind] = [
-    "count",
-    "histogram",
-    "mean",
-    "sum",
-    "variance",
-    "quantile",
-    "bayes",
-    "words",
-    "marginals",
-    "oracle",
-]
+ALL_KINDS: list[QueryKind] = list(get_args(QueryKind))
 
 
 class QueryPolicy(Spec):

@@ -6,11 +6,14 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from zerosum.client.privacy.counts import guaranteed_fraction
+from zerosum.client.privacy.laplace import SMALLEST_SCALE
+from zerosum.client.privacy.noise_range import LARGEST_STD
 from zerosum.client.privacy.registry import guaranteed_shares
 from zerosum.client.spec.section import PositiveInt, Spec
 
-LEAST_SCALE, MOST_SCALE = 1 / 128, 2.0**40
-"""Of noise, in counts: what :mod:`zerosum.client.privacy.jumps` draws."""
+LEAST_SCALE, MOST_SCALE = SMALLEST_SCALE, LARGEST_STD
+"""Of noise, in counts: what :mod:`zerosum.client.privacy.jumps` draws. At the least it is 0 but for
+a chance of 2^-180."""
 
 MOST_LOCAL_EPSILON = 20.0
 """Of a randomised response: beyond it a report is the value itself, and OLH would hash into 2^29

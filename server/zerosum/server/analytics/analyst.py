@@ -58,7 +58,7 @@ class Analyst:
     Raises
     ------
     QueryError
-        If another process has the folder.
+        If another process has the folder, or it cannot be used.
     LedgerMismatchError
         If the folder is of another budget.
     """

@@ -30,14 +30,13 @@ def epsilons(costed: Costed) -> Mapping[str, EpsilonBound]:
         replace, as if masks were broken.
     """
     budget = costed.terms.budget
-    whole = (GUARANTEED,)
     if costed.privacy.noise_inside:
         return {
             name: _composed(costed, name, (OWN_REPORT,)) for name in ("release", "sum", "local")
         }
     return {
         "release": _composed(costed, "release", (TOPPED_UP,)),
-        "sum": _composed(costed, "sum", whole),
+        "sum": _composed(costed, "sum", (GUARANTEED,)),
         "local": _one_share(costed, budget.delta),
     }
 
@@ -67,7 +66,7 @@ def _one_share(costed: Costed, delta: float) -> EpsilonBound:
     mechanism = counting_mechanism(
         privacy.law,
         privacy.scale,
-        terms.clients // terms.groups,
+        terms.smallest_cohort,
         privacy.honest_fraction,
         replaced,
     )

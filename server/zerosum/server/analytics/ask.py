@@ -10,9 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from zerosum.client.request import QueryRequest
 from zerosum.server.analytics import prefixes
 from zerosum.server.analytics.answer_epsilons import epsilons
@@ -261,7 +258,7 @@ def _sum(
     except RoundAbandoned as error:
         ledger.abandon(round, attempt, str(error))
         raise QueryAbandoned(f"{part.name}: {error}") from None
-    kept = StoredSum(round, attempt, _integers(opened.total), len(opened.survivors), payload)
+    kept = StoredSum(round, attempt, opened.total, len(opened.survivors), payload)
     answers.keep_sum(kept)
     return kept
 
@@ -270,13 +267,6 @@ def _sum_plan(costed: Costed, round: int, groups: Sequence[Sequence[int]]) -> Su
     """Return what must be known of a question's first sum before it is asked for."""
     request = QueryRequest(costed.question(round), b"")
     return SumPlan(tuple(map(tuple, groups)), round, 0, Shape.of(request))
-
-
-def _integers(total: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return a decoded sum as the integers that it is."""
-    if np.abs(total).max(initial=0.0) >= 2.0**53:
-        raise ValueError("a coordinate of the sum is beyond 2^53, where float64 has gaps")
-    return np.rint(total).astype(np.int64)
 
 
 def _kept(

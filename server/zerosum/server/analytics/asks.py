@@ -191,6 +191,11 @@ class QueryTerms:
             )
 
     @property
+    def smallest_cohort(self) -> int:
+        """Clients of the smallest session."""
+        return self.clients // self.groups
+
+    @property
     def most_records(self) -> int:
         """Records that can be in a sum: public, never counted."""
         each = self.max_records if self.cap is None else self.cap

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import get_args
 
 from dp_accounting import DpEvent
 from scipy.optimize import brentq
@@ -20,16 +20,12 @@ from scipy.optimize import brentq
 from zerosum.client import renyi_filter
 from zerosum.client.privacy import events, renyi_curves
 from zerosum.client.queries.errors import QueryError
+from zerosum.client.queries.moves import Adjacency, Unit
 from zerosum.server.analytics.asks import Rule
 from zerosum.server.privacy import event_costs
 from zerosum.server.privacy.accountant import Ledger
+from zerosum.server.privacy.observers import OBSERVERS, ObserverName
 from zerosum.server.privacy.rounding import epsilon_text, remainder_text
-
-ObservedBy = Literal["local", "sum", "release"]
-Unit = Literal["record", "client"]
-QueryAdjacency = Literal["zero_out", "replace"]
-
-RULES: tuple[Rule, ...] = ("plan", "sum", "renyi")
 
 _ROUNDING = 1e-12
 """Part of a limit that sums may be above it: three times 0.1 is above 0.3 in float64."""
@@ -91,16 +87,16 @@ class Budget:
     epsilon: float
     delta: float
     rule: Rule = "sum"
-    observer: ObservedBy = "sum"
+    observer: ObserverName = "sum"
     unit: Unit = "record"
-    adjacency: QueryAdjacency = "zero_out"
+    adjacency: Adjacency = "zero_out"
 
     def __post_init__(self) -> None:
         allowed = {
-            "rule": RULES,
-            "observer": ("local", "sum", "release"),
-            "unit": ("record", "client"),
-            "adjacency": ("zero_out", "replace"),
+            "rule": get_args(Rule),
+            "observer": OBSERVERS,
+            "unit": get_args(Unit),
+            "adjacency": get_args(Adjacency),
         }
         for name, values in allowed.items():
             if getattr(self, name) not in values:
@@ -143,28 +139,6 @@ class Budget:
         if order is None:
             return self.epsilon
         return renyi_filter.divergence_limit(self.epsilon, self.delta, order)
-
-    def check_statement(self, *, unit: str, adjacency: str, observer: str = "sum") -> None:
-        """Refuse a query whose receipt speaks of something else than this budget.
-
-        Parameters
-        ----------
-        unit, adjacency, observer : str
-            Those of the query.
-
-        Raises
-        ------
-        BudgetError
-            If one of them is not the budget's: epsilons of different kinds do not add up.
-        """
-        asked = {"unit": unit, "adjacency": adjacency, "observer": observer}
-        for name, value in asked.items():
-            own = getattr(self, name)
-            if value != own:
-                raise BudgetError(
-                    f'{name} = "{value}" of this query is not the budget\'s, {name} = "{own}": '
-                    f"their epsilons do not add up; ask with the budget's, or open another budget"
-                )
 
 
 @dataclass(frozen=True)
@@ -352,7 +326,7 @@ def _used(budget: Budget, receipts: Sequence[DpEvent]) -> float:
 
 
 @lru_cache(maxsize=1024)
-def _divergence(event: DpEvent, adjacency: QueryAdjacency, order: int) -> float:
+def _divergence(event: DpEvent, adjacency: Adjacency, order: int) -> float:
     """Return the smallest bound that is known of an event's Renyi divergence at an order."""
     place = renyi_filter.ORDERS.index(order)
     if event_costs.exposes(event):

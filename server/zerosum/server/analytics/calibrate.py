@@ -12,6 +12,7 @@ from scipy.optimize import brentq
 from zerosum.client.privacy.events import IntegerNoiseDpEvent
 from zerosum.client.privacy.integer_laws import LAWS, Geometric, IntegerLaw, Skellam
 from zerosum.client.queries.query import LEAST_WEIGHT, MOST_WEIGHT
+from zerosum.client.spec.query_privacy import LEAST_SCALE, MOST_SCALE
 from zerosum.server.analytics.asks import MechanismChoice
 from zerosum.server.privacy.accountant import Ledger
 
@@ -23,11 +24,6 @@ PURE_PART = 1e-3
 
 _PRECISION = 1e-4
 """Relative precision of a scale: a hundredth of what two figures of a standard deviation show."""
-
-_SMALLEST_SCALE = 2.0**-7
-"""Least scale of either law: below it the noise is 0 but for a chance of 2^-180."""
-
-_LARGEST_SCALE = 2.0**40
 
 
 class UnreachableEpsilonError(ValueError):
@@ -186,10 +182,10 @@ def moments_weight(records: int, epsilon: float) -> int:
 
 def _pure_geometric(whole: int, epsilon: float) -> Noise:
     """Return s = sum(moves)/epsilon, not rounded to where it costs more than epsilon."""
-    scale = max(whole / epsilon, _SMALLEST_SCALE)
+    scale = max(whole / epsilon, LEAST_SCALE)
     while whole / scale > epsilon:
         scale = math.nextafter(scale, math.inf)
-    if scale > _LARGEST_SCALE:
+    if scale > MOST_SCALE:
         raise _unreachable("geometric", epsilon, 0.0)
     return Noise("geometric", scale)
 
@@ -218,17 +214,17 @@ def _least_scale(
     Cost falls as a scale grows: either law at a larger scale is itself at a smaller one plus
     independent noise.
     """
-    upper, growth = max(near, _SMALLEST_SCALE), 1.1
+    upper, growth = max(near, LEAST_SCALE), 1.1
     while cost(upper) > epsilon:
         upper *= growth
         growth *= growth
-        if upper > _LARGEST_SCALE:
+        if upper > MOST_SCALE:
             raise _unreachable(law, epsilon, delta)
     lower = upper / 1.2
     while cost(lower) <= epsilon:
-        if lower <= _SMALLEST_SCALE:
-            return _SMALLEST_SCALE
-        upper, lower = lower, max(lower / 1.5, _SMALLEST_SCALE)
+        if lower <= LEAST_SCALE:
+            return LEAST_SCALE
+        upper, lower = lower, max(lower / 1.5, LEAST_SCALE)
     step = lower * _PRECISION / 2
     scale = float(brentq(lambda one: cost(one) - epsilon, lower, upper, xtol=step))
     while scale < upper and cost(scale) > epsilon:

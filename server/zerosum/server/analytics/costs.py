@@ -275,13 +275,13 @@ def _faced(noise: Noise, terms: QueryTerms) -> float:
     """Return the part of the guaranteed noise that a fellow client faces, at most 1."""
     if noise.law == "geometric":
         return 1.0
-    n = terms.clients // terms.groups
+    n = terms.smallest_cohort
     return min(1.0, (n - 1) / (n * terms.honest_fraction))
 
 
 def _honest_part(privacy: QueryPrivacy, terms: QueryTerms) -> Fraction:
     """Return f in the smallest session: by it shares are divided."""
-    return privacy.honest_part(terms.clients // terms.groups)
+    return privacy.honest_part(terms.smallest_cohort)
 
 
 def _domains(query: Query, schema: Schema) -> Schema:

@@ -152,7 +152,4 @@ def _words(question: QueryQuestion) -> tuple[Words, TextColumn]:
     query = question.query
     if not isinstance(query, Words):
         raise QueryError(f"prefixes are of words, not of {query.kind}")
-    column = question.domains.column(query.column)
-    if not isinstance(column, TextColumn):
-        raise QueryError(f'words: column "{query.column}" is of kind {column.kind}, not text')
-    return query, column
+    return query, query.text(question.domains)

@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 
 from zerosum.client.nearest_word import did_you_mean
 from zerosum.client.queries.errors import QueryError
+from zerosum.client.queries.moves import Adjacency, Unit
 from zerosum.client.queries.schema import (
     CategoryColumn,
     Column,
@@ -46,9 +47,9 @@ many queries."""
     observer: Literal["sum", "release"] = "sum"
     """Whom the budget is held against: the server and fellow clients, or outsiders who see \
 answers."""
-    unit: Literal["record", "client"] = "record"
+    unit: Unit = "record"
     """What is protected: one record, or all of a client's."""
-    adjacency: Literal["zero_out", "replace"] = "zero_out"
+    adjacency: Adjacency = "zero_out"
     """Whether the neighbour's part is nothing, or something else."""
     allow_large_delta: bool = False
     """Take a delta that would let one record be shown whole."""

@@ -30,8 +30,6 @@ _COMPARED = {
     ">=": "at least ",
 }
 
-_MOMENTS = {"mean": "mean", "sum": "sum", "variance": "variance"}
-
 
 def sentence(answer: Answer, level: float) -> str:
     """Return an answer in one sentence.
@@ -106,7 +104,7 @@ def _count(answer: Answer, level: float) -> str:
 
 
 def _moment(answer: Answer, query: Moments, level: float) -> str:
-    what = f"{_MOMENTS[query.kind]} of {query.column} over {_whose(answer)}"
+    what = f"{query.kind} of {query.column} over {_whose(answer)}"
     if answer.details["too_few_records"]:
         return f"Too few records for the {what}: about {_rounded(answer.records)}."
     ends = answer.interval(level)

@@ -32,7 +32,8 @@ class Aggregate:
     Parameters
     ----------
     total : numpy.ndarray
-        float64, shape (request.dimension,): sum of the survivors' protected vectors.
+        float64, of a query int64, shape (request.dimension,): sum of the survivors' protected
+        vectors.
     survivors : tuple of int
         Roster indices of the clients in the sum, ascending.
     noise_std : float

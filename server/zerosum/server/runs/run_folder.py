@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,14 @@ from zerosum.client.files.durable_append import (
     append_flushing,
     replace_file,
 )
+from zerosum.client.files.operating_system import named_path
 from zerosum.server.config import ConfigError, parse_experiment, read_toml, to_toml
 from zerosum.server.runs.plain_json import dumps, numbers
 from zerosum.server.runs.records import RoundRecord, Summary, read_rounds, read_summary
 from zerosum.server.spec import Experiment
+
+RUNS = Path("runs")
+"""Where a folder is made that nobody named."""
 
 CONFIG = "config.toml"
 METRICS = "metrics.jsonl"
@@ -297,6 +302,32 @@ class RunFolder:
             A line each.
         """
         self.write(name, "".join(dumps(value) + "\n" for value in values).encode())
+
+
+def new_folder(name: str) -> Path:
+    """Return an unused folder under ``runs/``, named after something and the time.
+
+    Parameters
+    ----------
+    name : str
+        Of the experiment, or whatever the folder is of.
+
+    Returns
+    -------
+    Path
+        A folder that does not exist yet.
+
+    Raises
+    ------
+    ConfigError
+        If a thousand folders of this second exist.
+    """
+    stem = f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    for suffix in ("", *(f"-{n}" for n in range(2, 1000))):
+        path = RUNS / named_path(stem + suffix)
+        if not path.exists():
+            return path
+    raise ConfigError(f"--out: {RUNS / stem} and 998 more exist: choose a folder")
 
 
 def check_unused(path: Path) -> None:

@@ -74,8 +74,9 @@ def ask_one(kind: str, fields: dict[str, Any], common: dict[str, Any]) -> None:
     draft.ask(read.domains)  # a mistyped column is told before anything loads
     say(f"{_words(draft)}: epsilon = {draft.epsilon:g} of {read.plan.budget.epsilon:g}")
     with loading():
-        from zerosum.simulations.queries.federation import Federation, new_folder
-    folder = out or new_folder()
+        from zerosum.server.runs.run_folder import new_folder
+        from zerosum.simulations.queries.federation import Federation
+    folder = out or new_folder("queries")
     if begun:
         federation = Federation.resume(folder)
     else:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
@@ -21,7 +20,7 @@ from zerosum.server.analytics.plan_terms import terms_of
 from zerosum.server.analytics.query_folder import create_folder, fingerprint, read_folder
 from zerosum.server.analytics.query_plan import DEFAULT_DELTA, PlanFile, plan_of
 from zerosum.server.analytics.query_setting import check_costs, schema_of, secagg_of
-from zerosum.server.runs.run_folder import CLIENT_LOG, SERVER_LOG
+from zerosum.server.runs.run_folder import CLIENT_LOG, SERVER_LOG, new_folder
 from zerosum.simulations.engine.one_at_a_time import alone
 from zerosum.simulations.queries.clients import (
     Clients,
@@ -34,8 +33,6 @@ from zerosum.simulations.terminal.logs import logged
 
 if TYPE_CHECKING:
     import pandas as pd
-
-RUNS = Path("runs")
 
 Data: TypeAlias = "str | Path | Mapping[str, Sequence[Any]] | Table | pd.DataFrame"
 
@@ -230,7 +227,7 @@ class Federation(Analyst):
         terms = terms_of(file, dealt.clients)
         secagg_of(file.plan, terms)
         check_costs(file, terms)
-        folder = create_folder(Path(out) if out is not None else new_folder(), file)
+        folder = create_folder(Path(out) if out is not None else new_folder("queries"), file)
         return cls(file, dealt, folder)
 
     @classmethod
@@ -349,24 +346,3 @@ class Federation(Analyst):
         if self.folder is None:
             raise QueryError("this federation is in memory: give it out = a folder for a report")
         return write_query_report(self.folder)
-
-
-def new_folder() -> Path:
-    """Name an unused folder under ``runs/`` after the time.
-
-    Returns
-    -------
-    Path
-        That does not exist yet.
-
-    Raises
-    ------
-    QueryError
-        If a thousand folders of this second exist.
-    """
-    stem = f"queries-{datetime.now():%Y%m%d-%H%M%S}"
-    paths = (RUNS / (stem + suffix) for suffix in ("", *(f"-{n}" for n in range(2, 1000))))
-    free = next((path for path in paths if not path.exists()), None)
-    if free is None:
-        raise QueryError(f"--out: {RUNS / stem} and 998 more exist: choose a folder")
-    return free

@@ -31,14 +31,11 @@ class DealtTable:
         int64, shape (rows,): row numbers, client by client.
     bounds : numpy.ndarray
         int64, shape (clients + 1,): client c holds ``order[bounds[c]:bounds[c + 1]]``.
-    names : sequence of str
-        What each client is called, where a column dealt the rows.
     """
 
     table: Table
     order: np.ndarray
     bounds: np.ndarray
-    names: Sequence[str] = ()
 
     @property
     def clients(self) -> int:
@@ -107,7 +104,7 @@ def deal_by(table: Table, keys: Sequence[str]) -> DealtTable:
         raise QueryError(f"by: the column has {len(names)} value: name one with a value a client")
     counts = np.bincount(of, minlength=len(names))
     bounds = np.concatenate(([0], np.cumsum(counts)))
-    return DealtTable(table, np.argsort(of, kind="stable"), bounds, list(map(str, names)))
+    return DealtTable(table, np.argsort(of, kind="stable"), bounds)
 
 
 def deal_file(plan: QueryPlan, schema: Schema) -> DealtTable:
