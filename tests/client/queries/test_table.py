@@ -186,7 +186,14 @@ def test_parquet_without_its_reader_names_the_extra(tmp_path, monkeypatch):
         ({"integer": [0, 9]}, np.array([1.5, np.nan, np.inf, 1e30, 3]), [-1, -1, -1, 9, 3]),
         ({"integer": [0, 9]}, [True, None, "3", pd.NA, 4], [-1, -1, 3, -1, 4]),
         ({"integer": [-(2**53), 2**53]}, [2**53, 2**60, -(2**53)], [2**54, 2**54, 0]),
-        (["1", "True"], [1, True, 1.0, None, np.nan, "1 "], [0, 1, 2, 2, 2, 0]),
+        (["1", "True"], [1, True, 1.5, None, np.nan, "1 "], [0, 1, 2, 2, 2, 0]),
+        (["1", "2"], np.array([1, np.nan, 2.0, 2.5, np.inf]), [0, 2, 1, 2, 2]),
+        (["1.0", "2"], [1.0, 2.0, np.float32(2), "2.0"], [0, 1, 1, 2]),
+        (
+            ["2020-01-01", "2020-01-02 06:00:00"],
+            [*map(pd.Timestamp, ("2020-01-01", None, "2020-01-02 06:00", "2020-01-01 01:00"))],
+            [0, 2, 1, 2],
+        ),
     ],
 )
 def test_values_of_memory_are_coded_as_those_of_files(column, values, codes):

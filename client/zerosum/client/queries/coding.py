@@ -1,6 +1,7 @@
 """Code a column's values by its domain: numbers clamped, categories as cells."""
 
 from collections.abc import Callable, Iterable
+from datetime import datetime, time
 from functools import lru_cache
 from typing import Any
 
@@ -48,12 +49,34 @@ def coded(column: Column, values: Iterable[Any]) -> NDArray[Any]:
             whole = np.where(present, found, column.low).astype(np.int64)
             found = np.where(present, whole - column.low, MISSING)
     elif isinstance(column, CategoryColumn):
-        cells = {value: cell for cell, value in enumerate(column.values)}
-        found = _each(values, lambda text: cells.get(text, len(cells)), np.int64)
+        found = _categories(column, values)
     else:
         found = _each(values, _reader(column), np.dtype(f"<U{column.length}"))
     found.flags.writeable = False
     return found
+
+
+def _categories(column: CategoryColumn, values: Iterable[Any]) -> NDArray[Any]:
+    """Return the cell of each value; the last one for what is unlisted or missing."""
+    cells = {value: cell for cell, value in enumerate(column.values)}
+    values = list(values)
+    found = _each(values, lambda text: cells.get(text, len(cells)), np.int64)
+    # A whole number or a day that a file keeps by its type prints as "1.0", or with a midnight,
+    # where one value of its column is missing: it is the category that a CSV would have.
+    for row in np.flatnonzero(found == len(cells)):
+        if not isinstance(values[row], str):
+            found[row] = cells.get(_shortest(values[row]), len(cells))
+    return found
+
+
+def _shortest(value: Any) -> str:
+    """Return a whole number without its point, and a midnight as its day."""
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    # pandas' missing day is a datetime that equals nothing, itself neither.
+    if isinstance(value, datetime) and value == value and value.time() == time.min:
+        return value.date().isoformat() if value.tzinfo is None else str(value)
+    return str(value)
 
 
 def _reader(column: TextColumn) -> Callable[[str], str]:
