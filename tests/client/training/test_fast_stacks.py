@@ -11,7 +11,7 @@ from pictures import CLASSES, Task, images, mlp
 from torch import Tensor, nn
 
 from zerosum.client.protocol.noise_source import SeededEntropy
-from zerosum.client.request import Question, Request
+from zerosum.client.request import ModelQuestion, ModelRequest, model_payload
 from zerosum.client.spec import DataSpec, EncodingSpec, ModelSpec, PrivacySpec, TrainSpec
 from zerosum.client.task import ClientInfo
 from zerosum.client.training import fast_stacks
@@ -206,7 +206,7 @@ def test_a_client_has_the_same_answer_alone_and_among_others(
 ) -> None:
     task = Task(wide)
     monkeypatch.setattr(task, "data", lambda client: records(client.index))
-    question = Question(
+    question = ModelQuestion(
         kind="train",
         round=1,
         seed=5,
@@ -220,7 +220,7 @@ def test_a_client_has_the_same_answer_alone_and_among_others(
         noise_draw="summed",
         max_loss=1.0,
     )
-    request = Request(question, initial_vector(task, 0))
+    request = ModelRequest(question, model_payload(initial_vector(task, 0)))
     clients = [ClientInfo(index=index, count=9, seed=5) for index in range(9)]
     together = LocalComputation(task).answers(request, clients, SeededEntropy(5))
     for client, answer in zip(clients, together, strict=True):
