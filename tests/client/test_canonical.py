@@ -228,7 +228,7 @@ def test_a_request_in_the_usual_precision_has_the_bytes_of_before_there_was_anot
         read_request(spelt)
 
 
-NEW_KEYS = {
+NEW_KEYS: dict[str, dict[str, Any]] = {
     "optimizer": {"optimizer": "Adam"},
     "options": {"optimizer": "Adam", "options": {"betas": [0.9, 0.99]}},
     "micro_batch": {"micro_batch": 5},

@@ -1,21 +1,32 @@
 """Whole runs with other optimizers and schedules: as by hand, and resumed exactly."""
 
+import io
 import re
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
+from zerosum.client.spec import TrainSpec
 from zerosum.client.task import ClientInfo, TaskError
+from zerosum.client.training.local import LocalTrainer
 from zerosum.client.training.threads import one_thread
 from zerosum.client.training.torch_seed import seeded
 from zerosum.secagg.randomness import derive_seed, numpy_generator
-from zerosum.server.config import ConfigError
-from zerosum.server.runs.run_folder import METRICS, MODEL
+from zerosum.server.config import ConfigError, parse_experiment
+from zerosum.server.planning.plan import Outlook, outlook
+from zerosum.server.planning.preflight import prepare
+from zerosum.server.runs.run_folder import METRICS, MODEL, RunFolder
+from zerosum.server.training.averaging import Averaging
 from zerosum.simulations import api
+from zerosum.simulations.commands.plan import plan_table
+from zerosum.simulations.commands.summary import summary_table
+from zerosum.simulations.report.page import render
+from zerosum.simulations.report.record import read_run
 
 CLIENTS, ROUNDS, SIZE = 4, 5, 6
 
@@ -205,3 +216,56 @@ def test_what_cannot_be_had_is_refused_before_anything_is_written(tmp_path, name
         api.run(CONFIG, overrides=overrides, out=tmp_path / "run", report=False)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_the_servers_own_update_has_the_rate_and_the_scale_of_the_clients():
+    steps = {"normalise": "steps", "reference_steps": 6}
+    own = {k: v for k, v in CONFIG["training"].items() if k not in ("optimizer", "options")}
+    rule = {"rule": "fltrust", "rule_examples": 20}
+    root = {"secagg": {"protocol": "none"}, "server": rule, "training": own | steps}
+    experiment = parse_experiment(CONFIG | root)
+    task, records = Uneven(), drawn(5, 20)
+    averaging = Averaging(
+        experiment, 4.0, LocalTrainer(task, experiment.training.at(1, 5)), records
+    )
+    start = LocalTrainer(task, TrainSpec()).initial_vector()
+    for number in (1, 3, 5, 3):
+        spec = TrainSpec(epochs=2, batch_size=SIZE, lr=experiment.training.lr_at(number, ROUNDS))
+        seed = derive_seed(0, "server's own update", number)
+        alone = LocalTrainer(task, spec).train(start, records, seed)
+        found = averaging._own_update(start, number)
+        np.testing.assert_allclose(found, alone * 6 / 8, rtol=1e-5, atol=1e-8)
+
+
+def printed(table: Any) -> str:
+    target = io.StringIO()
+    Console(file=target, width=200).print(table)
+    return target.getvalue()
+
+
+def test_plan_summary_and_report_say_how_clients_are_trained(tmp_path):
+    experiment = parse_experiment(CONFIG)
+    planned = outlook(
+        prepare(experiment, population=CLIENTS, dimension=53), population=CLIENTS, dimension=53
+    )
+    text = printed(plan_table(planned))
+    assert re.search(r"learning rate, clients +│? *0.05, cosine after 2 rounds of warm-up", text)
+    assert re.search(r"learning rate, server +│? *1, linear", text)
+    assert "learning rate" not in printed(plan_table(of_constant_rates()))
+    result = api.run(CONFIG, out=tmp_path / "run", report=False)
+    said = printed(summary_table(result.summary))
+    assert re.search(r"the general trainer \(.*\), steps by Adam", said)
+    page = render(read_run(RunFolder.open(result.folder)))
+    for key, value, usual in (
+        ("training.optimizer", "Adam", "SGD"),
+        ("training.schedule", "cosine", "constant"),
+        ("server.final", "0.25", "0.0"),
+    ):
+        cells = rf"{key}\b.{{0,60}}>{value}<.{{0,60}}>{usual}<"
+        assert re.search(cells, page), key
+
+
+def of_constant_rates() -> Outlook:
+    constant: dict[str, Any] = {"training": {}, "server": {}}
+    experiment = prepare(parse_experiment(CONFIG | constant), population=CLIENTS, dimension=53)
+    return outlook(experiment, population=CLIENTS, dimension=53)

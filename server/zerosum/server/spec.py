@@ -169,7 +169,20 @@ is abandoned."""
         return self
 
     def lr_at(self, round: int, rounds: int) -> float:
-        """Return the server's learning rate in a round, from 1 on."""
+        """Return the server's learning rate in force.
+
+        Parameters
+        ----------
+        round : int
+            From 1 on.
+        rounds : int
+            Of the whole run.
+
+        Returns
+        -------
+        float
+            ``lr`` times :func:`~zerosum.client.spec.schedule.factor_at`.
+        """
         return self.lr * factor_at(self, round, rounds)
 
     @property

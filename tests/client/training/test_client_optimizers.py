@@ -160,7 +160,7 @@ def test_what_only_the_general_trainer_does_is_left_to_it(kind: str, keys: dict[
         )
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no such class": (
         {"optimizer": "Adams"},
         r"training.optimizer = 'Adams' is not usable: .*Adam",
@@ -260,7 +260,7 @@ def test_a_model_that_mixes_records_is_not_cut_into_parts() -> None:
         LocalTrainer(Task(mixing), TrainSpec(micro_batch=3))
 
 
-RATES = {
+RATES: dict[str, tuple[Any, Any, tuple[int, int], dict[str, Any]]] = {
     "general": (LocalTrainer, mlp, (COUNT, 6), {}),
     "general, momentum": (LocalTrainer, mlp, (COUNT, 6), {"momentum": 0.9}),
     "general, Adam": (LocalTrainer, mlp, (COUNT, 6), {"optimizer": "Adam"}),
@@ -324,7 +324,7 @@ def test_an_update_is_scaled_to_the_reference_steps() -> None:
     assert normalised(delta, COUNT, TrainSpec()) is delta
 
 
-KEYS = {
+KEYS: dict[str, tuple[dict[str, Any], str]] = {
     "options of SGD": ({"options": {"nesterov": True}}, "options = .* is for other optimizers"),
     "momentum of Adam": ({"optimizer": "Adam", "momentum": 0.9}, r'momentum = 0.9 is for .*"SGD"'),
     "decay of Adam": ({"optimizer": "Adam", "weight_decay": 0.1}, "stands in training.options"),

@@ -70,7 +70,8 @@ a whole batch."""
     normalise: Literal["none", "steps"] = "none"
     """`steps`: an update is multiplied by `reference_steps` over the client's own number of steps \
 before it is clipped, so that clients with more examples do not pull the model to themselves \
-(FedNova; Wang et al. 2020). For `epochs` of SGD without momentum or proximal term."""
+(FedNova; Wang et al. 2020). It is meant for weighting = "examples": with uniform weights it costs \
+accuracy on common records. For `epochs` of SGD without momentum or proximal term."""
     reference_steps: PositiveInt | None = None
     """Steps that an update is scaled to; required by normalise = "steps"."""
     schedule: ScheduleName = "constant"
@@ -197,7 +198,20 @@ only without noise, since counts are private."""
         return self.past_fast or ('training.normalise = "steps"' * (self.normalise == "steps"))
 
     def lr_at(self, round: int, rounds: int) -> float:
-        """Return the learning rate of a round, from 1 on: :func:`~.schedule.factor_at`."""
+        """Return the learning rate in force: ``lr`` times :func:`~.schedule.factor_at`.
+
+        Parameters
+        ----------
+        round : int
+            From 1 on.
+        rounds : int
+            Of the whole run.
+
+        Returns
+        -------
+        float
+            Above 0.
+        """
         return self.lr * factor_at(self, round, rounds)
 
     def at(self, round: int, rounds: int) -> Self:

@@ -158,7 +158,22 @@ class Batch:
 
     @classmethod
     def of(cls, examples: Examples, rows: torch.Tensor | None, spec: TrainSpec) -> Self:
-        """Return a batch in parts of ``spec.micro_batch``."""
+        """Return a batch in parts of ``spec.micro_batch``.
+
+        Parameters
+        ----------
+        examples : Examples
+            The client's.
+        rows : torch.Tensor or None
+            As above.
+        spec : TrainSpec
+            Says how large a part may be.
+
+        Returns
+        -------
+        Batch
+            In one part where that holds all.
+        """
         size = len(examples) if rows is None else len(rows)
         part = spec.micro_batch
         return cls(examples, rows, size, part if part and part < size else None)

@@ -103,6 +103,26 @@ def refused_by_torch(
     )
 
 
+def check_optimizer(spec: TrainSpec) -> None:
+    """Take one step of a client's optimizer, if it is not SGD, with the torch that is installed.
+
+    Parameters
+    ----------
+    spec : TrainSpec
+        Optimizer, learning rate and options.
+
+    Raises
+    ------
+    TaskError
+        If it can neither be made nor take a step; quotes what torch says.
+    """
+    if spec.optimizer == "SGD":
+        return
+    # A matrix, because some optimizers are for nothing else; a model's own shapes are tried later.
+    trial = torch.nn.Parameter(torch.zeros(2, 2))
+    ClientOptimizer(spec, [trial]).step([torch.ones(2, 2)], first=True)
+
+
 class ClientOptimizer:
     """Steps of an optimizer of ``torch.optim`` at one client after another.
 

@@ -1,14 +1,12 @@
 """Check an experiment against its population and model, before anything starts."""
 
-import torch
-
 from zerosum.client.privacy.local_dp_noise import noise_inside
 from zerosum.client.privacy.noise_range import NoiseOutOfRangeError
 from zerosum.client.privacy.opendp import ExactUnavailableError, check_available
 from zerosum.client.protocol.survivors import CohortTooSmallError
 from zerosum.client.task import TaskError
 from zerosum.client.training.devices import here, missing
-from zerosum.client.training.optimizers import ClientOptimizer
+from zerosum.client.training.optimizers import check_optimizer
 from zerosum.client.training.precision import missing_bf16, refuse_bf16
 from zerosum.secagg.graph.failure_bounds import share_of
 from zerosum.server.config import ConfigError
@@ -76,7 +74,10 @@ def prepare(experiment: Experiment, *, population: int, dimension: int) -> Exper
         experiment = _resolve_noise(experiment, population, dimension)
     _check_ring(experiment, population, dimension)
     ServerOptimizer.check(experiment.server)
-    _check_client_optimizer(experiment)
+    try:
+        check_optimizer(experiment.training)
+    except TaskError as error:
+        raise ConfigError(str(error)) from None
     return experiment
 
 
@@ -116,19 +117,6 @@ def check_precision(experiment: Experiment) -> None:
     """
     try:
         refuse_bf16(experiment.training, missing_bf16(experiment.device))
-    except TaskError as error:
-        raise ConfigError(str(error)) from None
-
-
-def _check_client_optimizer(experiment: Experiment) -> None:
-    """Take a step of the clients' optimizer, which may be far from here when it is made."""
-    if experiment.training.optimizer == "SGD":
-        return
-    # A matrix, because some optimizers are for nothing else; a model's own shapes are tried later.
-    trial = torch.nn.Parameter(torch.zeros(2, 2))
-    try:
-        optimizer = ClientOptimizer(experiment.training, [trial])
-        optimizer.step([torch.ones(2, 2)], first=True)
     except TaskError as error:
         raise ConfigError(str(error)) from None
 
