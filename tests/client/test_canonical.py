@@ -228,6 +228,50 @@ def test_a_request_in_the_usual_precision_has_the_bytes_of_before_there_was_anot
         read_request(spelt)
 
 
+NEW_KEYS: dict[str, dict[str, Any]] = {
+    "optimizer": {"optimizer": "Adam"},
+    "options": {"optimizer": "Adam", "options": {"betas": [0.9, 0.99]}},
+    "micro_batch": {"micro_batch": 5},
+    "normalise": {"normalise": "steps", "reference_steps": 50},
+}
+
+
+@pytest.mark.parametrize("name", NEW_KEYS)
+def test_a_request_without_other_training_has_the_bytes_of_before_there_was_any(name):
+    """Nodes that know no such key answer it, and refuse what they would train otherwise."""
+    model = model_payload(np.zeros(4, np.float32))
+    usual = ModelRequest(question(training=TrainSpec(lr=0.1)), model)
+    other = ModelRequest(question(training=TrainSpec(lr=0.1, **NEW_KEYS[name])), model)
+    before = "2d94b14e05ed6039e455ec114b0d5ab57cce909c04a3643033b27d930514be33"
+    assert usual.digest.hex() == before
+    assert f'"{name}":'.encode() not in usual.header
+    assert f'"{name}":'.encode() in other.header
+    assert other.digest != usual.digest
+    assert read_request(other.header).question == other.question
+
+
+def test_a_request_has_the_rate_in_force_and_no_schedule():
+    """Nodes that know no schedules answer it, and none has to be trusted to follow one."""
+    spec = TrainSpec(lr=0.2, schedule="cosine", warmup_rounds=2)
+    asked = question(training=spec.at(1, 9))
+    assert asked.canonical() == question(training=TrainSpec(lr=0.1)).canonical()
+    for scheduled in (spec, TrainSpec(warmup_rounds=2)):
+        with pytest.raises(ValueError, match="the learning rate in force, and no schedule"):
+            question(training=scheduled)
+    header = asked.canonical()
+    with pytest.raises(ValueError, match="not canonical"):
+        read_request(header.replace(b',"batchnorm"', b',"schedule":"constant","batchnorm"'))
+
+
+@pytest.mark.parametrize("name", ["optimizer", "micro_batch", "normalise"])
+def test_a_node_trains_single_examples_by_sgd_alone(name):
+    privacy = PrivacySpec(model="none", clip=None, unit="example", examples=9, lot=3)
+    usual = question(kind="train", privacy=privacy)
+    assert read_request(usual.canonical()).question == usual, "the control: by SGD"
+    with pytest.raises(ValueError, match=rf"{name} = .* is not for single examples"):
+        question(kind="train", privacy=privacy, training=TrainSpec(**NEW_KEYS[name]))
+
+
 def test_gradients_of_single_examples_are_not_asked_for_in_bf16():
     privacy = PrivacySpec(model="none", clip=None, unit="example", examples=9, lot=3)
     usual = question(kind="train", privacy=privacy)

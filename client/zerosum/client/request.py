@@ -29,6 +29,7 @@ from zerosum.client.spec import (
     TrainSpec,
 )
 from zerosum.client.spec.query_privacy import QueryPrivacy
+from zerosum.client.spec.schedule import is_scheduled
 from zerosum.secagg.session import request_digest
 
 Kind = Literal["train", "evaluate", "components"]
@@ -98,6 +99,10 @@ class ModelQuestion(BaseQuestion):
             raise ValueError("running statistics are averaged without privacy alone")
         if self.training.precision == "bf16" and privacy.by_example:
             raise ValueError("gradients of single examples are not computed in bf16")
+        if self.training.beyond_sgd and privacy.by_example:
+            raise ValueError(f"{self.training.beyond_sgd} is not for single examples")
+        if is_scheduled(self.training):
+            raise ValueError("a request carries the learning rate in force, and no schedule")
         return self
 
 

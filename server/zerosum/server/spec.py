@@ -3,7 +3,14 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from zerosum.client.spec import (
     DEVICE,
@@ -19,6 +26,19 @@ from zerosum.client.spec import (
     Spec,
     TrainSpec,
 )
+from zerosum.client.spec.schedule import (
+    SCHEDULE_DEFAULTS,
+    Decay,
+    DecayRounds,
+    Factor,
+    Rounds,
+    ScheduleName,
+    check_length,
+    check_schedule,
+    factor_at,
+    is_scheduled,
+)
+from zerosum.client.spec.section import without_usual
 from zerosum.client.training.metric_names import ALLOWED, is_metric_name
 from zerosum.secagg.stages import Stage
 
@@ -74,6 +94,17 @@ class ServerSpec(Spec):
     """Server learning rate."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Further arguments of the optimizer, as `momentum = 0.9` or `betas = [0.9, 0.99]`."""
+    schedule: ScheduleName = "constant"
+    """How `server.lr` falls over the rounds: as `training.schedule`, and with the keys below as \
+there. Not for `ASGD` and `Rprop`, whose steps follow their own state."""
+    warmup_rounds: Rounds = 0
+    """First rounds, in which `server.lr` rises in equal steps to its whole."""
+    decay_rounds: DecayRounds = Field(default_factory=list)
+    """Rounds after which `step` multiplies by `decay`, counted from the end of the warm-up."""
+    decay: Decay = 0.1
+    """Factor of each decay of `step`."""
+    final: Factor = 0.0
+    """Part of `server.lr` that `cosine` and `linear` would reach in the round after the last."""
     rule: Literal[
         "mean",
         "median",
@@ -104,6 +135,22 @@ is abandoned."""
     """Root records that the server trains its own update on, as a client would: required by \
 `fltrust`. They are drawn by the seed from the task's public test data, and not tested on."""
 
+    @model_serializer(mode="wrap")
+    def _usual_goes_without_saying(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Keep the digest of a configuration without a schedule, by which old runs go on."""
+        return without_usual(write(self), SCHEDULE_DEFAULTS)
+
+    @model_validator(mode="after")
+    def _schedule_is_whole(self) -> Self:
+        check_schedule("server", self)
+        if is_scheduled(self) and self.optimizer in ("ASGD", "Rprop"):
+            raise ValueError(
+                f'server.optimizer = "{self.optimizer}" takes its steps from its own state, past '
+                f'server.schedule = "{self.schedule}" and server.warmup_rounds = '
+                f"{self.warmup_rounds}: leave server.lr constant, or take another optimizer"
+            )
+        return self
+
     @model_validator(mode="after")
     def _rule_has_what_it_takes(self) -> Self:
         for name, takers in RULE_KEYS.items():
@@ -120,6 +167,23 @@ is abandoned."""
                     f'server.rule = "{self.rule}"'
                 )
         return self
+
+    def lr_at(self, round: int, rounds: int) -> float:
+        """Return the server's learning rate in force.
+
+        Parameters
+        ----------
+        round : int
+            From 1 on.
+        rounds : int
+            Of the whole run.
+
+        Returns
+        -------
+        float
+            ``lr`` times :func:`~zerosum.client.spec.schedule.factor_at`.
+        """
+        return self.lr * factor_at(self, round, rounds)
 
     @property
     def rule_settings(self) -> str:
@@ -276,6 +340,22 @@ too is fixed for a run."""
         return self
 
     @model_validator(mode="after")
+    def _schedules_end_in_time(self) -> Self:
+        check_length("training", self.training, self.rounds)
+        check_length("server", self.server, self.rounds)
+        return self
+
+    @model_validator(mode="after")
+    def _examples_have_plain_steps(self) -> Self:
+        """Refuse for single examples what their trainer does not do."""
+        if self.privacy.by_example and (asked := self.training.beyond_sgd):
+            raise ValueError(
+                f'{asked} is for privacy.unit = "client", and it is "example", which trains by '
+                "SGD: take it out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _precision_is_the_fast_trainers(self) -> Self:
         """Refuse bf16 where something else would train, which knows float32 alone."""
         others = {
@@ -284,6 +364,7 @@ too is fixed for a run."""
             'privacy.unit = "example"': self.privacy.by_example,
             'training.batchnorm = "average"': self.training.batchnorm == "average",
             'server.rule = "fltrust"': self.server.rule == "fltrust",
+            self.training.past_fast: bool(self.training.past_fast),
         }
         if self.training.precision == "bf16" and any(others.values()):
             named = next(key for key, given in others.items() if given)
@@ -461,3 +542,10 @@ too is fixed for a run."""
                 "write evaluation.federated_noise_multiplier=2.1, or evaluation.federated_every=0"
             )
         return self
+
+    @property
+    def scheduled(self) -> dict[Literal["training", "server"], TrainSpec | ServerSpec]:
+        """Return the sections whose learning rate changes over the rounds, by name."""
+        sections: dict[Literal["training", "server"], TrainSpec | ServerSpec]
+        sections = {"training": self.training, "server": self.server}
+        return {name: section for name, section in sections.items() if is_scheduled(section)}

@@ -4,6 +4,7 @@ import logging
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import Context, RecordDict
 
 from zerosum.client.flower import client_app
@@ -85,6 +86,19 @@ def test_a_precision_that_the_node_lacks_is_declined(monkeypatch, native, config
     monkeypatch.setattr(precision, "has_native_bf16", lambda: True)
     read = about_model(DeployedEnvironment(context()).request(content))
     assert read.question.training == asked
+
+
+def test_an_optimizer_that_the_nodes_torch_lacks_is_declined(monkeypatch):
+    asked = TrainSpec(optimizer="Adam", options={"amsgrad": True})
+    _, content = sent(training=asked)
+    node = DeployedEnvironment(context())
+    read = about_model(node.request(content))
+    assert read.question.training == asked, "the control: this torch has it"
+    monkeypatch.delattr(torch.optim, "Adam")
+    with pytest.raises(Declined, match=r"training.optimizer = 'Adam' is not usable: torch.optim"):
+        node.request(content)
+    node.request(sent(training=asked, kind="evaluate")[1])
+    node.request(sent()[1])
 
 
 def test_a_key_of_the_node_config_that_nothing_reads_is_named(caplog):

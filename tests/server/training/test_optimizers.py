@@ -47,6 +47,27 @@ def test_a_restored_optimizer_goes_on_as_if_never_stopped(spec):
     np.testing.assert_array_equal(second.model, whole.model)
 
 
+@pytest.mark.parametrize(
+    ("kind", "options"), [("SGD", {}), ("SGD", {"momentum": 0.9}), ("Adam", {}), ("Adagrad", {})]
+)
+def test_a_rate_in_force_is_that_of_torchs_scheduler(kind, options):
+    spec = ServerSpec(optimizer=kind, options=options, lr=0.3, schedule="cosine", final=0.1)
+    optimizer = ServerOptimizer(spec, MODEL)
+    parameter = torch.nn.Parameter(torch.from_numpy(MODEL.copy()))
+    reference = getattr(torch.optim, kind)([parameter], lr=0.3, **options)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(reference, 3, eta_min=0.03)
+    for number, update in enumerate(UPDATES, start=1):
+        optimizer.step(update, spec.lr_at(number, len(UPDATES)))
+        parameter.grad = torch.from_numpy(-update.astype(np.float32))
+        reference.step()
+        scheduler.step()
+    np.testing.assert_allclose(optimizer.model, parameter.detach().numpy(), rtol=1e-6)
+    unscheduled = ServerOptimizer(spec, MODEL)
+    for update in UPDATES:
+        unscheduled.step(update)
+    assert not np.allclose(unscheduled.model, optimizer.model, rtol=1e-3), "the control"
+
+
 @pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"momentum": 0}])
 def test_plain_sgd_is_torchs_bit_for_bit(options):
     draws = np.random.default_rng(1).normal(size=(20, 1000))

@@ -365,7 +365,7 @@ class DeployedEnvironment:
                 raise Declined("no query is answered: this node has no [table] beside its policy")
             return request
         data, config = about_model(request).question.data, self._config
-        _check_precision(request, str(config.get("device", "cpu")))
+        _check_training(request, str(config.get("device", "cpu")))
         if data.name is not None:
             raise Declined(f"data.name = {data.name!r}: a node fetches nothing from a hub")
         if data.path is None or "data-path" in config or config.get("server-paths") is True:
@@ -428,15 +428,22 @@ def _request(content: RecordDict) -> Request:
         raise Declined(str(error)) from None
 
 
-def _check_precision(request: Request, device: str) -> None:
-    """Decline before any record is read: in another precision this node would train otherwise."""
+def _check_training(request: Request, device: str) -> None:
+    """Decline before any record is read what this node's processor or its torch does not have.
+
+    In another precision it would train otherwise; without the optimizer not at all, which under
+    privacy would be zero and noise in every round.
+    """
     question = about_model(request).question
-    if question.kind != "train" or question.training.precision == "float32":
+    training = question.training
+    if question.kind != "train" or (training.precision, training.optimizer) == ("float32", "SGD"):
         return
+    from zerosum.client.training.optimizers import check_optimizer
     from zerosum.client.training.precision import missing_bf16, refuse_bf16
 
     try:
-        refuse_bf16(question.training, missing_bf16(device))
+        refuse_bf16(training, missing_bf16(device))
+        check_optimizer(training)
     except TaskError as error:
         raise Declined(str(error)) from None
 

@@ -3,9 +3,9 @@
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -128,6 +128,28 @@ class Spec(BaseModel):
                 f"writes {written[at : at + 20]!r}"
             )
         return read
+
+
+def without_usual(values: Mapping[str, Any], usual: Mapping[str, object]) -> dict[str, Any]:
+    """Leave out what has its usual value, of keys that earlier versions did not know.
+
+    A request without such a key has the bytes and the digest that it had before there was one, so
+    that nodes of both kinds answer it; one that asks for more is refused by those that know no such
+    key, which would do otherwise.
+
+    Parameters
+    ----------
+    values : mapping of str to any
+        As a section is written.
+    usual : mapping of str to object
+        By key.
+
+    Returns
+    -------
+    dict of str to any
+        The rest, in its order.
+    """
+    return {k: v for k, v in values.items() if k not in usual or v != usual[k]}
 
 
 def _not_finite(name: str) -> None:

@@ -103,6 +103,8 @@ class BatchedTrainer(LocalTrainer):
         self._kept: dict[tuple[Any, ...], float] = {}
         self._told: set[str] = set()
         self._reason = _never_batched(self.model, dtype)
+        if spec.past_fast:
+            self._reason = f"{spec.past_fast} is the general trainer's"
         if self.layout.statistics:
             self._reason = f"model: {self.layout.statistics[0][0]} moves with each client's batches"
         if self._reason is not None:

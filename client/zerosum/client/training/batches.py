@@ -1,7 +1,8 @@
 """Cut a client's examples into the batches of local training."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -134,9 +135,69 @@ def step_count(count: int, spec: TrainSpec) -> int:
     return -(-count // batch_size(count, spec)) * (spec.epochs or 0)
 
 
-def batches(
-    examples: Examples, spec: TrainSpec, seed: int
-) -> Iterator[tuple[bool, tuple[Any, torch.Tensor]]]:
+@dataclass(frozen=True)
+class Batch:
+    """The examples of a step, taken as a whole or in parts.
+
+    Attributes
+    ----------
+    examples : Examples
+        The client's.
+    rows : torch.Tensor or None
+        int64, shape (size,): which of them; None for all, in the data set's order.
+    size : int
+        Examples of the step.
+    part : int or None
+        Examples of a part; None for the whole.
+    """
+
+    examples: Examples
+    rows: torch.Tensor | None
+    size: int
+    part: int | None
+
+    @classmethod
+    def of(cls, examples: Examples, rows: torch.Tensor | None, spec: TrainSpec) -> Self:
+        """Return a batch in parts of ``spec.micro_batch``.
+
+        Parameters
+        ----------
+        examples : Examples
+            The client's.
+        rows : torch.Tensor or None
+            As above.
+        spec : TrainSpec
+            Says how large a part may be.
+
+        Returns
+        -------
+        Batch
+            In one part where that holds all.
+        """
+        size = len(examples) if rows is None else len(rows)
+        part = spec.micro_batch
+        return cls(examples, rows, size, part if part and part < size else None)
+
+    @property
+    def whole(self) -> bool:
+        """Return whether there is one part."""
+        return self.part is None
+
+    def taken(self) -> tuple[Any, torch.Tensor]:
+        """Return inputs and targets of the whole batch."""
+        return self.examples.all() if self.rows is None else self.examples.take(self.rows)
+
+    def parts(self) -> Iterator[tuple[Any, torch.Tensor]]:
+        """Yield inputs and targets of each part; one is in memory at a time."""
+        if self.part is None:
+            yield self.taken()
+            return
+        rows = torch.arange(self.size) if self.rows is None else self.rows
+        for some in torch.split(rows, self.part):
+            yield self.examples.take(some)
+
+
+def batches(examples: Examples, spec: TrainSpec, seed: int) -> Iterator[tuple[bool, Batch]]:
     """Yield the batches of a client's training, shuffled anew each epoch.
 
     Parameters
@@ -152,13 +213,37 @@ def batches(
     ------
     first : bool
         Whether this is the first step.
-    batch : tuple
-        Inputs and targets of up to ``spec.batch_size`` examples. Where one batch holds all, they
-        are in the data set's order and may be its own tensors.
+    batch : Batch
+        Up to ``spec.batch_size`` examples. Where one batch holds all, they are in the data set's
+        order and may be its own tensors.
     """
     size = batch_size(len(examples), spec)
     for step, turn, order in schedule(len(examples), spec, seed):
-        if order is None:
-            yield step == 0, examples.all()
-        else:
-            yield step == 0, examples.take(order[turn * size : (turn + 1) * size])
+        rows = None if order is None else order[turn * size : (turn + 1) * size]
+        yield step == 0, Batch.of(examples, rows, spec)
+
+
+def normalised(delta: np.ndarray, count: int, spec: TrainSpec) -> np.ndarray:
+    """Scale a client's change to the reference number of steps, where that is asked.
+
+    FedNova with one learning rate and plain SGD: of a client's tau steps the mean one is taken
+    (Wang et al. 2020, equation 6, where the norm of a_i is tau).
+
+    Parameters
+    ----------
+    delta : numpy.ndarray
+        Shape (d,), before it is clipped.
+    count : int
+        The client's examples.
+    spec : TrainSpec
+        ``normalise`` and ``reference_steps``.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (d,), of the same dtype; the change itself where it is not normalised.
+    """
+    if spec.normalise == "none" or spec.reference_steps is None or not count:
+        return delta
+    scaled: np.ndarray = delta * delta.dtype.type(spec.reference_steps / step_count(count, spec))
+    return scaled

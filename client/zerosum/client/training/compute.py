@@ -16,6 +16,7 @@ from zerosum.client.protocol.training_outcomes import Notes
 from zerosum.client.request import ModelQuestion, ModelRequest
 from zerosum.client.task import ClientInfo, Task, TaskError
 from zerosum.client.task_errors import FAILURES
+from zerosum.client.training.batches import normalised
 from zerosum.client.training.dpsgd import BATCH, ExampleTrainer
 from zerosum.client.training.examples import Examples, as_examples
 from zerosum.client.training.fast import choose_trainer
@@ -65,7 +66,7 @@ class LocalComputation:
         self._notes = Notes() if notes is None else notes
         self._device = device
         self._kind = trainer
-        self._made: tuple[object, LocalTrainer] | None = None
+        self._made: tuple[int, LocalTrainer] | None = None
         self._by_examples: tuple[object, ExampleTrainer] | None = None
 
     def update(self, request: ModelRequest, client: ClientInfo, entropy: Entropy) -> np.ndarray:
@@ -221,31 +222,36 @@ class LocalComputation:
         return metrics
 
     def _trainer(self, question: ModelQuestion) -> LocalTrainer:
-        key = (question.training, question.seed)
-        if self._made is None or self._made[0] != key:
-            trainer = choose_trainer(
-                self._task,
-                question.training,
-                seed=question.seed,
-                device=self._device,
-                kind=self._kind,
-            )
-            self._made = (key, trainer)
-        return self._made[1]
+        made, training = self._made, question.training
+        if made is not None and made[0] == question.seed:
+            trainer = made[1]
+            if trainer.spec == training:
+                return trainer
+            if trainer.spec.model_copy(update={"lr": training.lr}) == training:
+                trainer.set_rate(training)  # of another round of a schedule
+                return trainer
+        trainer = choose_trainer(
+            self._task, training, seed=question.seed, device=self._device, kind=self._kind
+        )
+        self._made = (question.seed, trainer)
+        return trainer
 
     def _example_trainer(self, question: ModelQuestion) -> ExampleTrainer:
-        key = (question.training, question.privacy, question.seed)
+        training = question.training
+        key = (training.model_copy(update={"lr": 1.0}), question.privacy, question.seed)
         if self._by_examples is None or self._by_examples[0] != key:
             trainer = ExampleTrainer(
                 self._task,
-                question.training,
+                training,
                 question.privacy,
                 seed=question.seed,
                 device=self._device,
                 notes=self._notes,
             )
             self._by_examples = (key, trainer)
-        return self._by_examples[1]
+        trainer = self._by_examples[1]
+        trainer.set_rate(training)
+        return trainer
 
 
 def _part(
@@ -324,7 +330,9 @@ def _finished(
 def _scaled(
     trainer: LocalTrainer, question: ModelQuestion, delta: np.ndarray, count: Callable[[], int]
 ) -> np.ndarray:
-    """Cut a change layer by layer, and weigh it by the client's examples, where that is asked."""
+    """Scale a change to the reference steps, cut it by layer and weigh it, where that is asked."""
+    if question.training.normalise == "steps":
+        delta = normalised(delta, count(), question.training)
     if question.privacy.clipping == "per-layer" and question.privacy.clip is not None:
         layers, fractions = trainer.layout.layers, question.privacy.clip_fractions
         clips = layer_clips(question.privacy.clip, len(layers), fractions)

@@ -146,6 +146,8 @@ class FastTrainer(LocalTrainer):
         try:
             if self.device.type != "cpu" or dtype not in AGREEMENT:
                 raise UnsupportedLayer(f"{dtype} on {self.device}")
+            if spec.past_fast:
+                raise UnsupportedLayer(spec.past_fast)
             kernels()  # missing ones are found here, not in a round
             layers, self._classes = read_layers(self._flat, self._update)
             if not cross_entropy(task, self._classes, dtype, AGREEMENT[dtype]):
@@ -164,6 +166,24 @@ class FastTrainer(LocalTrainer):
     def name(self) -> str:
         """``"fast"``, or ``"general"`` where no client can be trained by hand-derived rules."""
         return "general" if self._layers is None else "fast"
+
+    def set_rate(self, spec: TrainSpec) -> None:
+        """Take another learning rate, as :meth:`LocalTrainer.set_rate` does: no program is lost.
+
+        Parameters
+        ----------
+        spec : TrainSpec
+            The same but for its rate.
+        """
+        super().set_rate(spec)
+        if self._update.rate is None:
+            return
+        self._update.rate = spec.lr
+        if self._dual is not None:
+            self._dual = replace(self._dual, rate=spec.lr)
+            for program in self._dual_programs.values():
+                if program is not None:
+                    program.set_dual(self._dual)
 
     def _find_dual(self, layers: list[Layer]) -> None:
         """Find a first layer that can be trained in its dual form: under plain SGD alone."""
@@ -266,7 +286,8 @@ class FastTrainer(LocalTrainer):
             self._place(start, origin, len(examples))
             anchor = self._anchor(origin)
             with seeded_anew(derive_seed(seed, "training")):  # a data set may draw transforms
-                for first, (inputs, targets) in batches(examples, self.spec, seed):
+                for first, batch in batches(examples, self.spec, seed):
+                    inputs, targets = batch.taken()
                     _check_batch(inputs, targets, self.dtype, self._classes)
                     program = self._program(tuple(inputs.shape))
                     self._step_on(program, inputs, targets, anchor, first)

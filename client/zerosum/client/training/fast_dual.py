@@ -334,6 +334,11 @@ class DualProgram:
         gradients = self._by_client(self._gradients)
         self._first_gradients = torch.split(gradients, size, gradients.dim() - 2)
 
+    def set_dual(self, dual: DualLayer) -> None:
+        """Take the same first layer at another learning rate."""
+        self._dual = dual
+        self._move.fill_(-dual.rate)
+
     def _by_client(self, rows: torch.Tensor) -> torch.Tensor:
         """View rows of all clients by client; those of one client stay as they are."""
         clients = self.form.clients

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -11,8 +11,8 @@ from torch import nn
 from zerosum.client.protocol.training_outcomes import NOT_FINITE_CURE
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task, TaskError
-from zerosum.client.training.batch_norm import lone_record_named
-from zerosum.client.training.batches import batch_size, batches
+from zerosum.client.training.batch_norm import lone_record_named, mixes
+from zerosum.client.training.batches import Batch, batch_size, batches
 from zerosum.client.training.channels_last import ChannelsLast
 from zerosum.client.training.evaluation import (
     evaluated_sums,
@@ -25,6 +25,7 @@ from zerosum.client.training.index_check import GuardedExamples, IndexGuard
 from zerosum.client.training.initial_model import build_model, initial_vector
 from zerosum.client.training.model_checks import called, cast_of, check_unchanged, converted
 from zerosum.client.training.model_file import entries, whole_state
+from zerosum.client.training.optimizers import ClientOptimizer
 from zerosum.client.training.precision import refuse_bf16
 from zerosum.client.training.projection import projection_of
 from zerosum.client.training.restored_state import Snapshot
@@ -50,7 +51,9 @@ class LocalTrainer:
     of the change, where ``spec.batchnorm`` is ``"average"``. The arithmetic is that of
     ``torch.optim.SGD`` (momentum without dampening; a parameter that no loss depends on stays
     where it is), with the proximal gradient of FedProx (Li et al. 2020, equation 2) added after
-    weight decay. On a CPU with one thread, equal arguments give equal bits.
+    weight decay. ``spec.optimizer`` names another class of ``torch.optim``, which takes the steps
+    itself, the proximal gradient being part of its gradient. On a CPU with one thread, equal
+    arguments give equal bits.
 
     Parameters
     ----------
@@ -69,7 +72,7 @@ class LocalTrainer:
     ------
     TaskError
         If the model moves running statistics that are not sent, has nothing to train, or holds
-        what no file of it could.
+        what no file of it could; if the optimizer cannot be had, or a batch cannot be cut.
     """
 
     def __init__(
@@ -98,9 +101,17 @@ class LocalTrainer:
             for name, buffer in module.named_buffers(recurse=False)
         ]
         self._sgd = Sgd.of(spec)
+        if spec.micro_batch and (mixing := mixes(self.model)):
+            raise TaskError(
+                f"training.micro_batch = {spec.micro_batch}: {mixing[0]} normalises by the records "
+                "of a batch, and parts of it would train another model; take it out"
+            )
         self._momentum = torch.zeros_like(self._flat.weights)
         self._named = trainable(self.model)
         self._parameters = list(self._named.values())
+        self._optimizer: ClientOptimizer | None = None
+        if spec.optimizer != "SGD":
+            self._optimizer = ClientOptimizer(spec, self._parameters)
         self._weights = self._flat.views()
         self._gradients_of = [self._flat.gradients[where] for where in self.layout.slices]
         self._channels_last = ChannelsLast(self._flat, self._restore_buffers)
@@ -122,6 +133,27 @@ class LocalTrainer:
     def public(self) -> int:
         """Entries that come before the trained parameters in every vector: the components."""
         return 0 if self._projection is None else self._projection[1].numel()
+
+    def set_rate(self, spec: TrainSpec) -> None:
+        """Take another learning rate, from the next client on: all else of the trainer stays.
+
+        A schedule gives each round its own, and a trainer is costly to make.
+
+        Parameters
+        ----------
+        spec : TrainSpec
+            The same but for its rate.
+
+        Raises
+        ------
+        ValueError
+            If something else differs.
+        """
+        if spec.model_copy(update={"lr": self.spec.lr}) != self.spec:
+            raise ValueError("a trainer takes another learning rate, and nothing else")
+        self.spec, self._sgd = spec, Sgd.of(spec)
+        if self._optimizer is not None:
+            self._optimizer.set_rate(spec)
 
     def initial_vector(self) -> np.ndarray:
         """Return what round 0 begins with, float32, shape (public + d,): no components are known.
@@ -168,8 +200,8 @@ class LocalTrainer:
             size = batch_size(len(examples), self.spec)
             again = seeded_anew(derive_seed(number, "training"))
             with again, lone_record_named(len(examples), size):
-                for first, (inputs, targets) in batches(examples, self.spec, number):
-                    self._step(inputs, targets, origin, first)
+                for first, parts in batches(examples, self.spec, number):
+                    self._step(parts, origin, first)
         delta = self._flat.weights - origin
         statistics = self._flat.running.changes()
         self._tell_moved()
@@ -293,8 +325,7 @@ class LocalTrainer:
         try:
             size = batch_size(len(examples), self.spec)
             with all_seeded(0), lone_record_named(len(examples), size):
-                inputs, targets = examples.take(torch.arange(size))
-                self._step(inputs, targets, origin, first=True)
+                self._step(Batch.of(examples, torch.arange(size), self.spec), origin, first=True)
             self._flat.running.check_still()
             finite = bool(self._flat.weights.isfinite().all())
         finally:
@@ -363,29 +394,61 @@ class LocalTrainer:
         if self._state is not None:
             self._state.put_back()
 
-    def _step(self, inputs: Any, targets: torch.Tensor, origin: torch.Tensor, first: bool) -> None:
-        outputs = called(self.model, self._channels_last.lay_out(inputs))
-        losses = per_example_losses(self.task, outputs, targets)
-        self._check_step(losses, first)
-        # Of a scalar: given a vector's gradient, torch imports a computer algebra system.
-        parts: Sequence[torch.Tensor | None] = torch.autograd.grad(
-            losses.mean(), self._parameters, allow_unused=True
-        )
+    def _step(self, batch: Batch, origin: torch.Tensor, first: bool) -> None:
+        gradients = self._batch_gradients(batch, first)
+        if self._optimizer is not None:
+            self._step_by_torch(self._optimizer, gradients, origin, first)
+            return
         if self._sgd.plain:
-            for weights, part in zip(self._weights, parts, strict=True):
+            for weights, part in zip(self._weights, gradients, strict=True):
                 if part is not None:
                     self._sgd.step(weights, part)
             return
         idle: list[slice] = []
         slices = self.layout.slices
-        for gradient, where, part in zip(self._gradients_of, slices, parts, strict=True):
+        for flat, where, part in zip(self._gradients_of, slices, gradients, strict=True):
             if part is None:
-                gradient.zero_()
+                flat.zero_()
                 idle.append(where)
             else:
-                gradient.view(part.shape).copy_(part.to_dense())  # embeddings' may be sparse
+                flat.view(part.shape).copy_(part.to_dense())  # embeddings' may be sparse
         # As torch.optim.SGD passes a parameter without a gradient by; the proximal term is one.
         self._descend(origin, first, () if self._sgd.proximal else idle)
+
+    def _batch_gradients(self, batch: Batch, first: bool) -> list[torch.Tensor | None]:
+        """Return the gradient of a batch's mean loss by parameter; None of what it does not need.
+
+        That of parts of a batch is the sum of theirs, each weighted by its share of the examples.
+        """
+        total: list[torch.Tensor | None] = [None] * len(self._parameters)
+        for number, (inputs, targets) in enumerate(batch.parts()):
+            outputs = called(self.model, self._channels_last.lay_out(inputs))
+            losses = per_example_losses(self.task, outputs, targets)
+            self._check_step(losses, first and not number)
+            # Of a scalar: given a vector's gradient, torch imports a computer algebra system.
+            mean = losses.mean() if batch.whole else losses.sum() / batch.size
+            parts = torch.autograd.grad(mean, self._parameters, allow_unused=True)
+            if batch.whole:
+                return list(parts)
+            total = [_added(one, part) for one, part in zip(total, parts, strict=True)]
+        return total
+
+    def _step_by_torch(
+        self,
+        optimizer: ClientOptimizer,
+        gradients: Sequence[torch.Tensor | None],
+        origin: torch.Tensor,
+        first: bool,
+    ) -> None:
+        """Let another optimizer take the step, the proximal term being part of the gradient."""
+        taken: list[torch.Tensor | None] = []
+        for part, weights, where in zip(gradients, self._weights, self.layout.slices, strict=True):
+            gradient = None if part is None else part.to_dense()
+            if mu := self._sgd.proximal:
+                pull = weights - origin[where].view(weights.shape)
+                gradient = mu * pull if gradient is None else gradient.add(pull, alpha=mu)
+            taken.append(gradient)
+        optimizer.step(taken, first=first)
 
     def _check_step(self, losses: torch.Tensor, first: bool) -> None:
         """Refuse losses that train nothing, and a model that changes what is trained."""
@@ -407,6 +470,13 @@ class LocalTrainer:
         self._sgd.step(weights, self._flat.gradients, self._momentum, origin, first=first)
         for part, value in unmoved:
             part.copy_(value)
+
+
+def _added(total: torch.Tensor | None, part: torch.Tensor | None) -> torch.Tensor | None:
+    """Add a part's gradient; neither is changed, for autograd may hand out an expanded one."""
+    if total is None or part is None:
+        return part if total is None else total
+    return total + part
 
 
 def _state_of(model: nn.Module) -> Snapshot | None:

@@ -1,7 +1,8 @@
 """Take a step of SGD: the update of ``torch.optim.SGD``, in one place for every trainer.
 
-torch's own optimizers are not used, because the first step of any of them imports torch's
-compiler, which takes longer than the rounds of many a run.
+torch's own SGD is not used, because the first step of any of torch's optimizers imports its
+compiler, which takes longer than the rounds of many a run. Who asks for another optimizer has
+torch's (:mod:`zerosum.client.training.optimizers`).
 
 Three places compute the same update without calling this one. The fast trainer fuses the plain step
 into the product that gives a gradient (:class:`zerosum.client.training.fast_layers.Parameter`),

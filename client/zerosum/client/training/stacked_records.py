@@ -144,7 +144,7 @@ def loaded(
         inputs, targets = examples.all() if rows is None else examples.take(rows)
         return StackedRecords(dataset, number, count, inputs, targets, steps)
     with seeded(derive_seed(number, "training")):
-        parts = [batch for _, batch in batches(examples, spec, number)]
+        parts = [batch.taken() for _, batch in batches(examples, spec, number)]
     if not all(isinstance(part, torch.Tensor) for batch in parts for part in batch):
         return StackedRecords(dataset, number, count, None, nothing, ())
     if len({(part.shape[1:], part.dtype) for part, _ in parts}) > 1:

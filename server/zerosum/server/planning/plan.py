@@ -10,6 +10,7 @@ import numpy as np
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.protocol.survivors import CohortTooSmallError
 from zerosum.client.spec import MEANINGFUL_EPSILON
+from zerosum.client.spec.schedule import schedule_text
 from zerosum.secagg import Session
 from zerosum.secagg.messages.all_messages import (
     KEY_BYTES,
@@ -113,6 +114,7 @@ def outlook(experiment: Experiment, *, population: int, dimension: int) -> Outlo
         "wrap_probability_log2": max(p.log2_wrap_probability for p in largest.values()),
         "vector_length": protection.length,
         "bytes_up_per_client": bytes_up(experiment, population, group, protection),
+        "learning_rates": _learning_rates(experiment),
         "noise": None,
         "epsilon": None,
         "epsilon_typical": None,
@@ -196,6 +198,15 @@ def _session(
         graph_seed=bytes(32) if permuted else b"",
         mode=mode,
     )
+
+
+def _learning_rates(experiment: Experiment) -> dict[str, str]:
+    """Return in words what the rates of clients and server do, where they change."""
+    whose = {"training": "clients", "server": "server"}
+    return {
+        whose[section]: f"{spec.lr:g}, {schedule_text(spec)}"
+        for section, spec in experiment.scheduled.items()
+    }
 
 
 def _participations(experiment: Experiment, population: int, expected: int) -> dict[str, Any]:

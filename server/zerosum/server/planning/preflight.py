@@ -6,6 +6,7 @@ from zerosum.client.privacy.opendp import ExactUnavailableError, check_available
 from zerosum.client.protocol.survivors import CohortTooSmallError
 from zerosum.client.task import TaskError
 from zerosum.client.training.devices import here, missing
+from zerosum.client.training.optimizers import check_optimizer
 from zerosum.client.training.precision import missing_bf16, refuse_bf16
 from zerosum.secagg.graph.failure_bounds import share_of
 from zerosum.server.config import ConfigError
@@ -73,6 +74,10 @@ def prepare(experiment: Experiment, *, population: int, dimension: int) -> Exper
         experiment = _resolve_noise(experiment, population, dimension)
     _check_ring(experiment, population, dimension)
     ServerOptimizer.check(experiment.server)
+    try:
+        check_optimizer(experiment.training)
+    except TaskError as error:
+        raise ConfigError(str(error)) from None
     return experiment
 
 

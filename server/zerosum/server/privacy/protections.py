@@ -8,6 +8,7 @@ from typing import Literal
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.request import Kind, ModelQuestion, evaluation_length, moments_length
 from zerosum.client.spec import EncodingSpec, PrivacySpec
+from zerosum.client.spec.schedule import follows_rounds
 from zerosum.server.privacy.guarantees import ExampleUnit
 from zerosum.server.sampling import group_sizes
 from zerosum.server.spec import DeploymentSpec, Experiment
@@ -26,10 +27,23 @@ def configuration_digest(experiment: Experiment) -> str:
 
 
 def fixed_part(experiment: Experiment) -> Experiment:
-    """Return an experiment without the keys that may change: rounds, workers, paths, nodes."""
+    """Return an experiment without the keys that may change: rounds, workers, paths, nodes.
+
+    Rounds are fixed where a learning rate follows them: other rounds would be other rates from the
+    first one on.
+    """
     data = experiment.data.model_copy(update={"path": None, "cache": None})
     free = {"rounds": 1, "engine": "auto", "workers": "auto", "deployment": DeploymentSpec()}
+    if rounds_fixed_by(experiment):
+        del free["rounds"]
     return experiment.model_copy(update={**free, "data": data})
+
+
+def rounds_fixed_by(experiment: Experiment) -> str:
+    """Return the key whose schedule depends on the number of rounds; empty where none does."""
+    scheduled = experiment.scheduled.items()
+    named = (f'{k}.schedule = "{v.schedule}"' for k, v in scheduled if follows_rounds(v))
+    return next(named, "")
 
 
 def planned_protections(
@@ -233,7 +247,7 @@ def question_of(
         task=experiment.task,
         data=experiment.data,
         model=experiment.model,
-        training=experiment.training,
+        training=experiment.training.at(number, experiment.rounds),
         privacy=privacy,
         encoding=encoding,
         noise_draw=noise_draw,

@@ -129,6 +129,8 @@ class RoundRecord(Document):
     cohort: int = 0
     attempt: int = 0
     left_out: int = 0
+    lr: float | None = None
+    server_lr: float | None = None
     cut: list[int] = []
     cut_of: int = 0
     clip: float | None = None

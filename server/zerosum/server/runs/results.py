@@ -282,6 +282,27 @@ def traffic_record(traffic: Traffic) -> dict[str, Any]:
     }
 
 
+def rates_record(experiment: Experiment, number: int) -> dict[str, float]:
+    """Return what a line of metrics says of the learning rates in force, where they change.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    number : int
+        The round.
+
+    Returns
+    -------
+    dict of str to float
+        Empty where nothing is scheduled.
+    """
+    names = {"training": "lr", "server": "server_lr"}
+    return {
+        names[section]: spec.lr_at(number, experiment.rounds)
+        for section, spec in experiment.scheduled.items()
+    }
+
+
 def lies_record(traffic: Traffic) -> dict[str, Any]:
     """Return what a line of metrics says of wrong shares; nothing where none were found.
 

@@ -13,7 +13,7 @@ from zerosum.client.spec import DataSpec
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
 from zerosum.server.privacy.calibration import planned_figures, planned_run
 from zerosum.server.privacy.ledger_file import ContributionsCharged, read_entries
-from zerosum.server.privacy.protections import configuration_digest, fixed_part
+from zerosum.server.privacy.protections import configuration_digest, fixed_part, rounds_fixed_by
 from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.privacy.run_ledger import RunLedger
 from zerosum.server.runs.checkpoint import STATE, Checkpoint, load_checkpoint
@@ -92,7 +92,13 @@ def check_same(before: Experiment, after: Experiment, folder: RunFolder) -> None
             f"rounds = {after.rounds}: the run in {where} was started with {before.rounds}; "
             "on --resume they may only grow"
         )
-    old, new = fixed_part(before), fixed_part(after)
+    if after.rounds > before.rounds and (key := rounds_fixed_by(before)):
+        raise ConfigError(
+            f"rounds = {after.rounds}: the run in {where} was started with {before.rounds}, and "
+            f"its learning rates follow from them ({key}): resume it unchanged, or start a new run "
+            "with --out"
+        )
+    old, new = (fixed_part(one).model_copy(update={"rounds": 1}) for one in (before, after))
     for name in Experiment.model_fields:
         left, right = getattr(old, name), getattr(new, name)
         if left == right:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch.utils.data import Subset
 
+from zerosum.client.training.batches import normalised
 from zerosum.client.training.examples import TensorExamples, as_examples
 from zerosum.client.training.local import LocalTrainer
 from zerosum.secagg.randomness import derive_seed, numpy_generator
@@ -132,8 +133,11 @@ class Averaging:
         """Train on the root records as a client would on its own: the same again on a resume."""
         if self._root is None:
             raise ValueError("the rule fltrust needs root records")
-        seed = derive_seed(self._experiment.seed, "server's own update", number)
-        return self._trainer.train(model, self._root, seed)
+        experiment, trainer = self._experiment, self._trainer
+        seed = derive_seed(experiment.seed, "server's own update", number)
+        trainer.set_rate(experiment.training.at(number, experiment.rounds))
+        count = len(as_examples(self._root, trainer.dtype, trainer.device))
+        return normalised(trainer.train(model, self._root, seed), count, trainer.spec)
 
 
 def held_out(

@@ -52,10 +52,18 @@ class GlobalModel:
         """Return the part of a vector of shape (d,) that is of trained parameters: a view."""
         return vector[: self._length]
 
-    def step(self, average: np.ndarray) -> None:
-        """Move the model along an average update, float64, shape (d,)."""
+    def step(self, average: np.ndarray, lr: float | None = None) -> None:
+        """Move the model along an average update.
+
+        Parameters
+        ----------
+        average : numpy.ndarray
+            float64, shape (d,).
+        lr : float, optional
+            Of the weights, where a schedule has another one than ``spec.lr`` in force.
+        """
         weights, changes = np.split(average, [self._length])
-        self._optimizer.step(weights)
+        self._optimizer.step(weights, lr)
         if not changes.size:
             return
         moved = (self._statistics + changes).astype(np.float32)

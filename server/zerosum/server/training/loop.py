@@ -49,6 +49,7 @@ from zerosum.server.runs.results import (
     RunFacts,
     data_summary,
     no_accuracy,
+    rates_record,
     summarise,
     traffic_record,
     trainer_name,
@@ -124,7 +125,10 @@ class FederatedTraining:
         self._folder = folder
         self._on_round = on_round
         self._trainer = LocalTrainer(
-            task, experiment.training, seed=experiment.seed, device=experiment.device
+            task,
+            experiment.training.at(1, experiment.rounds),
+            seed=experiment.seed,
+            device=experiment.device,
         )
         self._test_data, root = held_out(
             public_records(task, experiment.seed), experiment.server, experiment.seed
@@ -255,10 +259,11 @@ class FederatedTraining:
         return {"components": record | tally_record(self._take_tally())}
 
     def _round(self, number: int) -> RoundRecord:
-        started = time.perf_counter()
+        started, experiment = time.perf_counter(), self._experiment
         planned = self._schedule.draw(number, "train")
         # A record is checked whenever it is made: once, of all that the round was.
         record: dict[str, Any] = {"round": number, "cohort": planned.cohort}
+        record |= rates_record(experiment, number)
         if planned.attempt:
             record |= {"attempt": planned.attempt}
         if planned.left_out:
@@ -273,7 +278,7 @@ class FederatedTraining:
             record |= {"status": "abandoned", "reason": str(abandoned), "survivors": 0}
             record |= traffic_record(abandoned.traffic)
         else:
-            self._optimizer.step(average)
+            self._optimizer.step(average, experiment.server.lr_at(number, experiment.rounds))
             record |= self._follow_norms(aggregate)
             self.last_opened = Opened(aggregate.sample, average)
             record |= {"status": "completed", "survivors": len(aggregate.survivors)}
@@ -464,7 +469,9 @@ class FederatedTraining:
             experiment = experiment.model_copy(update={"device": "cpu", "trainer": "auto"})
         precision = "float64" if experiment.privacy.by_example else experiment.training.precision
         trainer = trainer_name(experiment, self._task)
-        return {"trainer": trainer, "device": device, "precision": precision}
+        facts = {"trainer": trainer, "device": device, "precision": precision}
+        other = experiment.training.optimizer != "SGD"
+        return facts | ({"optimizer": experiment.training.optimizer} if other else {})
 
     def _facts(self) -> RunFacts:
         """Return what the summary says beside the experiment and its rounds."""

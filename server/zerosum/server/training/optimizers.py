@@ -1,11 +1,11 @@
 """Step the global model by a ``torch.optim`` optimizer: FedAvg is SGD with lr = 1."""
 
-import math
 from typing import Any
 
 import numpy as np
 import torch
 
+from zerosum.client.training.optimizers import check_finite, optimizer_class, refused_by_torch
 from zerosum.client.training.sgd import Sgd
 from zerosum.server.config import ConfigError
 from zerosum.server.spec import ServerSpec
@@ -36,7 +36,7 @@ class PlainSgd:
         if not momentum >= 0:
             raise ValueError(f"Invalid momentum value: {momentum}")
         (self._parameter,) = parameters
-        self._sgd = Sgd(lr, momentum)
+        self.param_groups: list[dict[str, Any]] = [{"lr": lr, "momentum": momentum}]
         self.state: dict[torch.nn.Parameter, dict[str, Any]] = {}
 
     @torch.no_grad()
@@ -51,10 +51,11 @@ class PlainSgd:
         gradient = self._parameter.grad
         if gradient is None:
             raise ValueError("the parameter has no gradient")
-        state = self.state.setdefault(self._parameter, {}) if self._sgd.momentum else {}
+        sgd = Sgd(**self.param_groups[0])
+        state = self.state.setdefault(self._parameter, {}) if sgd.momentum else {}
         first = "momentum_buffer" not in state  # torch's name: a checkpoint of either is the same
         buffer = state.setdefault("momentum_buffer", torch.empty_like(gradient))
-        self._sgd.step(self._parameter, gradient, buffer, first=first)
+        sgd.step(self._parameter, gradient, buffer, first=first)
 
 
 class ServerOptimizer:
@@ -76,27 +77,14 @@ class ServerOptimizer:
     """
 
     def __init__(self, spec: ServerSpec, model: np.ndarray) -> None:
-        kind: Any = getattr(torch.optim, spec.optimizer, None)
-        names = sorted(
-            name
-            for name, value in vars(torch.optim).items()
-            if isinstance(value, type) and issubclass(value, torch.optim.Optimizer)
-        )
-        if spec.optimizer not in names or spec.optimizer in ("Optimizer", "LBFGS", "SparseAdam"):
-            raise ConfigError(
-                f"server.optimizer = {spec.optimizer!r} is not usable: torch.optim has "
-                + ", ".join(n for n in names if n not in ("Optimizer", "LBFGS", "SparseAdam"))
-            )
-        for name, value in spec.options.items():
-            # torch compares with bounds, which no NaN is outside of; the model would become NaN.
-            given = value if isinstance(value, list | tuple) else [value]
-            if not all(math.isfinite(number) for number in given if isinstance(number, float)):
-                raise ConfigError(
-                    f"server.options: {name} = {value}: torch.optim.{spec.optimizer} takes finite "
-                    "numbers"
-                )
+        try:
+            kind = optimizer_class("server.optimizer", spec.optimizer)
+            check_finite("server", spec.optimizer, spec.options)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
         if spec.optimizer == "SGD" and set(spec.options) <= {"momentum"}:
             kind = PlainSgd
+        self._lr = spec.lr
         self._parameter = torch.nn.Parameter(torch.from_numpy(model.copy()))
         try:
             self._optimizer = kind([self._parameter], lr=spec.lr, **spec.options)
@@ -128,8 +116,18 @@ class ServerOptimizer:
         """The flat global model, float32, shape (d,): a copy."""
         return self._parameter.detach().numpy().copy()
 
-    def step(self, average: np.ndarray) -> None:
-        """Move the model along an average update, float64, shape (d,)."""
+    def step(self, average: np.ndarray, lr: float | None = None) -> None:
+        """Move the model along an average update.
+
+        Parameters
+        ----------
+        average : numpy.ndarray
+            float64, shape (d,).
+        lr : float, optional
+            The learning rate in force, of a schedule. Default: ``spec.lr``.
+        """
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._lr if lr is None else lr
         descent = average.astype(np.float32)
         self._parameter.grad = torch.from_numpy(np.negative(descent, out=descent))
         self._optimizer.step()
@@ -161,8 +159,4 @@ class ServerOptimizer:
 
 
 def _unusable(spec: ServerSpec, error: Exception) -> ConfigError:
-    reason = str(error).partition("\n")[0] or type(error).__name__
-    return ConfigError(
-        f"server.options = {spec.options!r}, server.lr = {spec.lr}: torch.optim.{spec.optimizer} "
-        f"says: {reason}"
-    )
+    return ConfigError(refused_by_torch("server", spec.optimizer, spec.options, spec.lr, error))

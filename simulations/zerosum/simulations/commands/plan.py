@@ -151,6 +151,7 @@ def _rows(found: Outlook) -> list[tuple[str, str]]:
             f"typically, {times['worst_planned']} at most but for one run in 1,000",
         ),
     ]
+    rows += [(f"learning rate, {who}", rate) for who, rate in values["learning_rates"].items()]
     if found.epsilon:
         rows += _privacy_rows(found)
     rows += [("graph", _graph(values["graph"]))]

@@ -92,8 +92,9 @@ def _engine_rows(summary: Summary) -> list[tuple[str, str]]:
     if "precision" in engine:  # not in summaries of before there was a choice
         where += f", {engine['precision']}"
     apart = ", without workers" if workers > 1 else ""
+    steps = f", steps by {engine['optimizer']}" if "optimizer" in engine else ""
     return [
-        ("computed by", f"the {engine['trainer']} trainer ({where})"),
+        ("computed by", f"the {engine['trainer']} trainer ({where}){steps}"),
         (f"peak memory{apart}", _memory(summary.peak_memory_mb)),
     ]
 

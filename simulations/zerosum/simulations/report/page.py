@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from zerosum.client.spec import Spec
 from zerosum.secagg.stages import Stage
 from zerosum.server.privacy.noised_ratio import NOISE_STD
 from zerosum.server.privacy.observers import OBSERVERS
@@ -199,8 +200,7 @@ def _round_row(record: Mapping[str, Any], names: list[str], *, failing: bool) ->
 
 def _changed(experiment: Experiment) -> list[list[str]]:
     """Return rows of key, value and default where they differ."""
-    usual = dict(_flat(Experiment().model_dump(mode="json")))
-    now = dict(_flat(experiment.model_dump(mode="json")))
+    usual, now = dict(_flat(Experiment())), dict(_flat(experiment))
     keys = dict.fromkeys([*now, *usual])
     return [
         [key, _value(now.get(key)), _value(usual.get(key))]
@@ -209,9 +209,10 @@ def _changed(experiment: Experiment) -> list[list[str]]:
     ]
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
+def _flat(values: Mapping[str, Any] | Spec, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield dotted keys and values, those too that a file goes without."""
+    for key, value in values.items() if isinstance(values, Mapping) else values:
+        if isinstance(value, Mapping | Spec):
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value

@@ -64,6 +64,8 @@ WITHHELD: Final = (
 _RELEASED: Final = (
     "round",
     "status",
+    "lr",
+    "server_lr",
     "average_norm",
     "clip",
     "fraction_within_clip",
