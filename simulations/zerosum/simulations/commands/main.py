@@ -17,10 +17,12 @@ from zerosum.server.runs.run_outcome import NothingLearntError
 from zerosum.simulations.commands.attack import attack
 from zerosum.simulations.commands.bench import bench_app
 from zerosum.simulations.commands.budget import budget
+from zerosum.simulations.commands.compare import compare
 from zerosum.simulations.commands.keys import keys_app, roster_app
 from zerosum.simulations.commands.query import query_app
 from zerosum.simulations.commands.rehearse import rehearse
 from zerosum.simulations.commands.schema import schema
+from zerosum.simulations.commands.sweep import sweep
 from zerosum.simulations.new import Kind
 from zerosum.simulations.terminal.loading import loading
 from zerosum.simulations.terminal.signals import continue_with, interruptible, start_again
@@ -73,6 +75,8 @@ app.command()(rehearse)
 app.command()(attack)
 app.command()(budget)
 app.command()(schema)
+app.command()(sweep)
+app.command()(compare)
 
 
 def _print_version(asked: bool) -> None:
