@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 USUAL_OUT = Path("comparison")
 """Folder of a comparison of runs; that of one sweep is in the sweep's own."""
 
-Folders = Annotated[
-    list[Path], typer.Argument(help="Folders of runs or sweeps.", show_default=False)
-]
-Out = Annotated[
-    Path | None,
-    typer.Option(help="Folder of the files. [default: that of the one sweep, else comparison]"),
-]
-Plots = Annotated[
-    Literal["pdf", "svg", "png"] | None,
-    typer.Option(help="Each figure as a file too, for a column of a paper, and a .bib entry."),
-]
 
-
-def compare(folders: Folders, out: Out = None, plots: Plots = None) -> None:
+def compare(
+    folders: Annotated[
+        list[Path], typer.Argument(help="Folders of runs or sweeps.", show_default=False)
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the files. [default: that of the one sweep, else comparison]"),
+    ] = None,
+    plots: Annotated[
+        Literal["pdf", "svg", "png"] | None,
+        typer.Option(help="Each figure as a file too, for a column of a paper, and a .bib entry."),
+    ] = None,
+) -> None:
     """Compare methods over their seeds: a table, compare.csv, compare.html, and figures."""
     with user_errors(ConfigError, TaskError):
         found = candidates(folders)

@@ -20,38 +20,31 @@ if TYPE_CHECKING:
     from zerosum.simulations.sweeps.sweep_folder import SweepFolder
     from zerosum.simulations.sweeps.time_left import Pace
 
-Experiment = Annotated[
-    str | None, typer.Argument(help="A shipped experiment's name or a TOML file.")
-]
-Lists = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=A,B,...", help="Values of one key, as privacy.epsilon=1,2,4."
-    ),
-]
-Seeds = Annotated[
-    str | None, typer.Option(metavar="0-4", help="Seeds of each cell: a range, or a list 0,3,7.")
-]
-Zip = Annotated[
-    bool, typer.Option("--zip", help="First values together, then the second: no product.")
-]
-Out = Annotated[
-    Path | None, typer.Option(help="Folder of the sweep: new or empty, or of this very sweep.")
-]
-Resume = Annotated[Path | None, typer.Option(help="Complete the sweep in this folder.")]
-Workers = Annotated[
-    int | None, typer.Option(help="Cells at a time, a thread each. [default: the cores]", min=1)
-]
-
 
 def sweep(
-    experiment: Experiment = None,
-    lists: Lists = None,
-    seeds: Seeds = None,
-    zipped: Zip = False,
-    out: Out = None,
-    resume: Resume = None,
-    workers: Workers = None,
+    experiment: Annotated[
+        str | None, typer.Argument(help="A shipped experiment's name or a TOML file.")
+    ] = None,
+    lists: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=A,B,...", help="Values of one key, as privacy.epsilon=1,2,4."
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(metavar="0-4", help="Seeds of each cell: a range, or a list 0,3,7."),
+    ] = None,
+    zipped: Annotated[
+        bool, typer.Option("--zip", help="First values together, then the second: no product.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the sweep: new or empty, or of this very sweep.")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Complete the sweep in this folder.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Cells at a time, a thread each. [default: the cores]", min=1)
+    ] = None,
 ) -> None:
     """Simulate an experiment over lists of values and seeds, cells in parallel."""
     with user_errors(ConfigError, TaskError):

@@ -189,7 +189,20 @@ class Comparison:
 
     @staticmethod
     def finite(method: Method, observer: ObserverName) -> bool:
-        """Return whether a method has a finite epsilon against an observer."""
+        """Return whether a method has a finite epsilon against an observer.
+
+        Parameters
+        ----------
+        method : Method
+            One of the methods.
+        observer : str
+            Against whom.
+
+        Returns
+        -------
+        bool
+            False too where a run has none recorded.
+        """
         return observer in method.bounds and method.bounds[observer].finite
 
     def best(self, metric: str) -> Method | None:

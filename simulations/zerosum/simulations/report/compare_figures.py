@@ -90,7 +90,20 @@ class Drawing:
     draw: Callable[[Size], Axes]
 
     def svg(self, size: Size, name: str) -> Markup:
-        """Return the figure as an element of a page, its text as text."""
+        """Return the figure as an element of a page, its text as text.
+
+        Parameters
+        ----------
+        size : Size
+            Of the place.
+        name : str
+            Prefix of the identifiers, unique in the page.
+
+        Returns
+        -------
+        Markup
+            The element.
+        """
         with rc_context(_PLAIN_TEXT):
             return to_svg(self.draw(size), name, self.alt)
 
@@ -101,6 +114,16 @@ class Drawing:
         ----------
         kind : str
             "pdf", "svg" or "png".
+
+        Returns
+        -------
+        bytes
+            The same for the same runs.
+
+        Raises
+        ------
+        ValueError
+            If the axes belong to no figure.
         """
         with rc_context(_PLAIN_TEXT):
             axes = self.draw(COLUMN)

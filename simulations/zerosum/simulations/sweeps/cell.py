@@ -37,7 +37,7 @@ def run_cell(folder: SweepFolder, cell: Cell) -> None:
     Raises
     ------
     ConfigError, TaskError, NothingLearntError
-        As :func:`zerosum.simulations.run`.
+        As :func:`zerosum.simulations.api.run`.
     """
     folder.clear_unusable(cell)
     path = folder.run_path(cell)
@@ -48,7 +48,20 @@ def run_cell(folder: SweepFolder, cell: Cell) -> None:
 
 
 def main(path: str, index: str) -> int:
-    """Run the cell of this number of the sweep in a folder; return the exit code."""
+    """Run a cell of a sweep, as a process of its own.
+
+    Parameters
+    ----------
+    path : str
+        Folder of the sweep.
+    index : str
+        Number of the cell, from 0.
+
+    Returns
+    -------
+    int
+        The exit code.
+    """
     threading.Thread(target=_follow_parent, daemon=True).start()
     use_one_thread()
     try:

@@ -37,7 +37,7 @@ def sweep(
     Parameters
     ----------
     config : str, Path, mapping or Experiment
-        As for :func:`zerosum.simulations.run`.
+        As for :func:`zerosum.simulations.api.run`.
     grid : mapping of str to sequence, optional
         Values by key, as ``{"privacy.epsilon": [1, 2, 4]}``; None among them takes the key out.
     seeds : str, int or iterable of int, optional

@@ -51,6 +51,18 @@ class SweepFolder:
     def claim(cls, path: Path, cells: Sequence[Cell]) -> "SweepFolder":
         """Make the folder of a sweep, or take up the one that has these very cells.
 
+        Parameters
+        ----------
+        path : Path
+            New, empty, or of that sweep.
+        cells : sequence of Cell
+            As asked for.
+
+        Returns
+        -------
+        SweepFolder
+            With its manifest.
+
         Raises
         ------
         ConfigError
@@ -76,6 +88,16 @@ class SweepFolder:
     @classmethod
     def open(cls, path: Path) -> "SweepFolder":
         """Find an earlier sweep.
+
+        Parameters
+        ----------
+        path : Path
+            With a ``sweep.json``.
+
+        Returns
+        -------
+        SweepFolder
+            With the cells that were asked for.
 
         Raises
         ------
@@ -108,6 +130,11 @@ class SweepFolder:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Lock the folder against other processes.
+
+        Yields
+        ------
+        None
+            While it is held.
 
         Raises
         ------
@@ -187,7 +214,20 @@ class SweepFolder:
         return [{column: row.get(column) for column in columns} for row in rows]
 
     def row(self, cell: Cell, error: str = "") -> dict[str, Any]:
-        """Return what the table says of a cell: metrics, epsilons and seconds once it is over."""
+        """Return what the table says of a cell: metrics, epsilons and seconds once it is over.
+
+        Parameters
+        ----------
+        cell : Cell
+            One of the sweep.
+        error : str
+            Why it failed, where its folder does not say.
+
+        Returns
+        -------
+        dict
+            By column; figures that there are none of are absent.
+        """
         summary = self.summary(cell)
         # Metrics of a model that nobody trained are no result of the method.
         error = summary.nothing_learnt or error

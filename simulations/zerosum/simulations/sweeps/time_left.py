@@ -36,7 +36,15 @@ class Pace:
         self.round_seconds += seconds
 
     def over(self, seconds: float, rounds: Sequence[float]) -> None:
-        """Count a cell that ended after so many seconds, its rounds' included."""
+        """Count a cell that ended.
+
+        Parameters
+        ----------
+        seconds : float
+            That its process took.
+        rounds : sequence of float
+            Seconds of each of its rounds.
+        """
         self.cells_left -= 1
         self.cells_done += 1
         self.start_seconds += max(0.0, seconds - sum(rounds))
