@@ -17,7 +17,7 @@ from zerosum.server.privacy.rounding import plain
 from zerosum.server.runs.run_folder import CONFIG, RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report import words
-from zerosum.simulations.report.record import RunRecord, read_run
+from zerosum.simulations.report.record import RunRecord, Sight, read_run
 
 _NOT_THE_METHOD = ("name", "seed", "engine", "workers", "data.cache", "deployment")
 """Keys and sections that make no other method: the model is the same, or one of its seeds."""
@@ -57,7 +57,8 @@ class Spread:
     def of(cls, values: Sequence[float]) -> "Spread":
         """Return the spread of values, of which there is at least one."""
         # A deviation from the mean of the sample itself: divided by n - 1.
-        deviation = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+        with np.errstate(invalid="ignore"):  # of a diverged run it is NaN, as its mean is
+            deviation = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
         return cls(float(np.mean(values)), deviation, len(values))
 
     def text(self, metric: str) -> str:
@@ -122,6 +123,10 @@ class Method:
         """The label without what trades accuracy for privacy."""
         return label_of({k: v for k, v in self.settings.items() if k not in PRIVACY_KEYS})
 
+    @cached_property
+    def _series(self) -> list[dict[str, list[tuple[int, float]]]]:
+        return [run.metric_series() for _, run in self.runs]
+
     @property
     def privacy(self) -> str:
         """The label of what trades accuracy for privacy alone."""
@@ -140,7 +145,7 @@ class Method:
         list of (int, Spread)
             In the order of the rounds.
         """
-        series = [dict(run.metric_series().get(metric, ())) for _, run in self.runs]
+        series = [dict(each.get(metric, ())) for each in self._series]
         common = sorted(set.intersection(*map(set, series))) if series else []
         values = ((number, [each[number] for each in series]) for number in common)
         return [(number, Spread.of(each)) for number, each in values if np.isfinite(each).all()]
@@ -285,7 +290,8 @@ def label_of(settings: Mapping[str, str]) -> str:
 
 def _read(candidate: Candidate) -> RunRecord | None:
     there = (candidate.path / CONFIG).is_file()
-    return read_run(RunFolder.open(candidate.path)) if there else None
+    # Without its pictures: of hundreds of runs they would fill the memory.
+    return replace(read_run(RunFolder.open(candidate.path)), sight=Sight()) if there else None
 
 
 def _usable(candidate: Candidate, run: RunRecord | None, cautions: list[str]) -> RunRecord | None:

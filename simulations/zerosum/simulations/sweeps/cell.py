@@ -10,11 +10,13 @@ import threading
 import time
 from pathlib import Path
 
+from zerosum.client.files.file_lock import HeldError, held_alone
 from zerosum.client.files.operating_system import KILL
+from zerosum.client.files.private_files import OpenToOthersError
 from zerosum.client.task import TaskError
 from zerosum.client.training.threads import use_one_thread
 from zerosum.server.config import ConfigError
-from zerosum.server.runs.run_folder import CONFIG
+from zerosum.server.runs.run_folder import CONFIG, LOCK
 from zerosum.simulations import api
 from zerosum.simulations.engine.processes import GRACE_SECONDS
 from zerosum.simulations.sweeps.grid import Cell
@@ -22,6 +24,8 @@ from zerosum.simulations.sweeps.sweep_folder import SweepFolder
 from zerosum.simulations.terminal.printable import printable
 from zerosum.simulations.terminal.signals import FAILED, INTERRUPTED, Terminated, terminable
 from zerosum.simulations.terminal.user_errors import USER_ERROR
+
+_WAIT_SECONDS = 4 * GRACE_SECONDS
 
 
 def run_cell(folder: SweepFolder, cell: Cell) -> None:
@@ -39,12 +43,23 @@ def run_cell(folder: SweepFolder, cell: Cell) -> None:
     ConfigError, TaskError, NothingLearntError
         As :func:`zerosum.simulations.api.run`.
     """
-    folder.clear_unusable(cell)
     path = folder.run_path(cell)
+    if path.is_dir():
+        _wait_for(path)
+    folder.clear_unusable(cell)
     if (path / CONFIG).is_file():
         api.resume(path)
     else:
         api.run(cell.experiment, out=path)
+
+
+def _wait_for(path: Path) -> None:
+    """Wait for a child of a sweep that was killed to end: it does so once it knows."""
+    try:
+        with held_alone(path / LOCK, longest=_WAIT_SECONDS):
+            pass
+    except (HeldError, OpenToOthersError) as error:
+        raise ConfigError(f"{path}: the run still goes on in another process ({error})") from None
 
 
 def main(path: str, index: str) -> int:

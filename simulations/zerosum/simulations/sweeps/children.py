@@ -74,6 +74,7 @@ def run_cells(
                 _count(folder, child, pace)
                 if child.process.poll() is not None:
                     running.remove(child)
+                    _close(child)
                     pace.over(time.monotonic() - child.began, child.seconds)
                     ended(child.cell, _reason(folder, child))
             look(pace)
@@ -113,6 +114,12 @@ def _ending(running: Sequence[_Child]) -> Iterator[None]:
                 except subprocess.TimeoutExpired:
                     child.process.send_signal(KILL)
                     child.process.wait()
+                _close(child)
+
+
+def _close(child: _Child) -> None:
+    if child.process.stdin is not None:
+        child.process.stdin.close()
 
 
 def _size(folder: SweepFolder, cell: Cell) -> int:
