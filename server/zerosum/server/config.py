@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from zerosum.client.files.operating_system import readable
 from zerosum.client.nearest_word import nearest
@@ -56,7 +56,7 @@ def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict
     """Return ``values`` with overrides ``a.b=c`` applied; ``c`` is TOML, or else a bare string.
 
     The bare word ``unset`` takes a key, or a section, out: its default holds again. So does
-    ``none`` for a key that may be absent and takes no text, as ``data.clients``. Setting one of
+    ``none`` where that is what the default says, as for ``data.limit``. Setting one of
     two exclusive keys (``privacy.epsilon`` and ``noise_multiplier``, ``training.epochs`` and
     ``steps``) takes the other out by itself, and so does setting what a key depends on to a value
     under which it means nothing, as ``privacy.unit=client`` for ``privacy.lot``.
@@ -259,6 +259,22 @@ UNSET = "unset"
 
 _NONE = "none"
 
+_MAY_BE_NONE = frozenset(
+    {
+        "data.clients",
+        "data.limit",
+        "data.project",
+        "model.components",
+        "model.inputs",
+        "privacy.examples",
+        "privacy.lot",
+        "training.steps",
+    }
+)
+"""Keys that ``none`` takes out, too: numbers of something that is not there where they are absent.
+
+Not the noise: without privacy.noise_multiplier there is the default one, which is not none."""
+
 
 def _drop_rival(section: dict[str, Any], key: str, given: set[str]) -> None:
     """Remove from a section what the key that was just set excludes, unless that is given too."""
@@ -277,7 +293,7 @@ def _split_override(text: str) -> tuple[str, Any]:
     key = key.strip()
     if not equals or not key or "" in key.split(".") or key.count(".") > 3 or "\n" in text:
         raise ConfigError(f"--set {text!r} is not of the form key=value, as rounds=10")
-    if raw.strip() == UNSET or (raw.strip() == _NONE and key in _absent_by_default()):
+    if raw.strip() == UNSET or (raw.strip() == _NONE and key in _MAY_BE_NONE):
         return key, _UNSET
     try:
         return key, tomllib.loads(f"value = {raw}")["value"]
@@ -318,23 +334,6 @@ def _named(message: str) -> bool:
 @cache
 def _keys() -> frozenset[str]:
     return frozenset(all_keys())
-
-
-@cache
-def _absent_by_default() -> frozenset[str]:
-    """Return the keys that are absent where nobody gives them, and that no text is a value of."""
-    absent = set()
-    for key in all_keys():
-        *sections, name = key.split(".")
-        model: Any = Experiment
-        for section in sections:
-            model = model.model_fields[section].annotation
-        field = model.model_fields[name]
-        schema = TypeAdapter(field.annotation).json_schema()
-        kinds = [option.get("type") for option in schema.get("anyOf", [])]
-        if field.default is None and "null" in kinds and "string" not in kinds:
-            absent.add(key)
-    return frozenset(absent)
 
 
 def _unknown_key(key: str, value: object) -> str:

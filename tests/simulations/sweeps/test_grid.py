@@ -52,6 +52,20 @@ def test_zip_takes_values_together_and_single_ones_with_all():
     ]
 
 
+def test_lists_that_go_together_are_one_factor_of_the_product():
+    lists = ["server.optimizer=SGD,Adam", "privacy.epsilon=1,2", "server.lr=1,0.01"]
+    together = ["server.optimizer", "server.lr"]
+    cells = cells_of("digits", written_choices(lists), together=together)
+    found = [
+        (c.experiment.server.optimizer, c.experiment.server.lr, c.experiment.privacy.epsilon)
+        for c in cells
+    ]
+    assert found == [("SGD", 1.0, 1), ("SGD", 1.0, 2), ("Adam", 0.01, 1), ("Adam", 0.01, 2)]
+    assert list(cells[0].values) == ["server.optimizer", "privacy.epsilon", "server.lr"]
+    lists = ["server.optimizer=SGD,SGD", "training.proximal=0,0.1"]
+    assert len(cells_of("digits", written_choices(lists), zipped=True)) == 2
+
+
 def test_a_cell_is_what_set_gives_but_for_how_it_is_computed():
     (cell, _) = cells_of("digits", written_choices(["privacy.epsilon=1,2"]), seeds_of("7"))
     alone = load_experiment("digits", ["privacy.epsilon=1", "seed=7", "engine=serial"])
@@ -99,12 +113,15 @@ def test_seeds_that_are_none_are_refused(seeds):
         (["rounds"], {}, "key=value"),
         (["rounds=1,,2"], {}, "empty"),
         (["rounds=1,1"], {}, "twice"),
+        (["server.lr=1,2,1", "rounds=3,4,3"], {"zipped": True}, "server.lr, rounds: a value"),
         (["rounds=1", "rounds=2"], {}, "already"),
         (["privacy.epsilom=1,2"], {}, "privacy.epsilon"),
         (["rounds=1,many"], {}, "rounds = 'many'"),
         (["seed=1,2"], {"seeds": [0]}, "not both"),
         (["rounds=1,2", "server.lr=1,2,3"], {"zipped": True}, "rounds 2, server.lr 3"),
         (["rounds=1,2"], {"seeds": range(10**6)}, "2,000,000 cells"),
+        (["rounds=1,2", "seed=3"], {"together": ["seed", "rounds"]}, "seed has no list"),
+        (["rounds=1,2"], {"together": ["rounds"], "zipped": True}, "not both"),
     ],
 )
 def test_a_wrong_sweep_is_refused_before_anything_is_written(lists, more, words):

@@ -11,7 +11,6 @@ from zerosum.client.task import TaskError
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.rounding import epsilon_text, plain
 from zerosum.simulations.terminal.loading import loading
-from zerosum.simulations.terminal.progress import LINES, ProgressBar
 from zerosum.simulations.terminal.signals import FAILED, continue_with, interruptible
 from zerosum.simulations.terminal.user_errors import user_errors
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from zerosum.simulations.sweeps.grid import Cell
     from zerosum.simulations.sweeps.sweep_folder import SweepFolder
     from zerosum.simulations.sweeps.time_left import Pace
+    from zerosum.simulations.terminal.progress import ProgressBar
 
 
 def sweep(
@@ -38,6 +38,10 @@ def sweep(
     zipped: Annotated[
         bool, typer.Option("--zip", help="First values together, then the second: no product.")
     ] = False,
+    together: Annotated[
+        str | None,
+        typer.Option(metavar="KEY,KEY", help="Zip the lists of these keys; the others multiply."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the sweep: new or empty, or of this very sweep.")
     ] = None,
@@ -48,9 +52,10 @@ def sweep(
 ) -> None:
     """Simulate an experiment over lists of values and seeds, cells in parallel."""
     with user_errors(ConfigError, TaskError):
-        folder = _folder(experiment, lists or [], seeds, zipped, out, resume)
+        folder = _folder(experiment, lists or [], seeds, zipped, together, out, resume)
         with loading():
             from zerosum.simulations.sweeps.sweep import complete, usual_workers
+            from zerosum.simulations.terminal.progress import ProgressBar
 
         asked = usual_workers(folder) if workers is None else workers
         console = Console(markup=False, highlight=False, soft_wrap=True)
@@ -80,6 +85,7 @@ def _folder(
     lists: list[str],
     seeds: str | None,
     zipped: bool,
+    together: str | None,
     out: Path | None,
     resume: Path | None,
 ) -> "SweepFolder":
@@ -89,7 +95,7 @@ def _folder(
     from zerosum.simulations.sweeps.sweep_folder import SweepFolder
 
     if resume is not None:
-        if experiment or lists or seeds or zipped or out:
+        if experiment or lists or seeds or zipped or together or out:
             raise ConfigError(
                 f"--resume {resume} completes that sweep as it was asked for: give --workers alone "
                 "beside it, or start another with --out"
@@ -100,6 +106,7 @@ def _folder(
         written_choices(lists),
         None if seeds is None else seeds_of(seeds),
         zipped=zipped,
+        together=[] if together is None else [key.strip() for key in together.split(",")],
     )
     if out is None:
         with loading():
@@ -111,7 +118,7 @@ def _folder(
 class _Shown:
     """Shows how far a sweep is: one bar over the rounds of all cells, with the time left."""
 
-    def __init__(self, bar: ProgressBar, folder: "SweepFolder", total: int) -> None:
+    def __init__(self, bar: "ProgressBar", folder: "SweepFolder", total: int) -> None:
         self._bar, self._folder, self._total = bar, folder, total
         self._over = sum(map(folder.is_over, folder.cells))
         self._left = ""
@@ -127,6 +134,8 @@ class _Shown:
 
     def ended(self, cell: "Cell", error: str) -> None:
         """Say what came of a cell: a failure always, else now and then where no bar is drawn."""
+        from zerosum.simulations.terminal.progress import LINES
+
         self._over += 1
         count = len(self._folder.cells)
         if error:

@@ -168,6 +168,7 @@ def cells_of(
     seeds: Sequence[int] | None = None,
     *,
     zipped: bool = False,
+    together: Sequence[str] = (),
 ) -> list[Cell]:
     """Build all cells of a sweep, each checked as far as its configuration goes.
 
@@ -181,6 +182,8 @@ def cells_of(
         Default: the experiment's own.
     zipped : bool
         Whether the first values go together, and the second ones, in place of the product.
+    together : sequence of str
+        Keys for whose lists alone that holds; the others multiply.
 
     Returns
     -------
@@ -194,24 +197,26 @@ def cells_of(
     """
     if seeds is not None and "seed" in choices:
         raise ConfigError("seed: give seeds or values of the key seed, not both")
-    for key, listed in choices.items():
-        _check_choices(key, listed)
+    if empty := next((key for key, listed in choices.items() if not listed), None):
+        raise ConfigError(f"{empty}: its list has no value; give one, or leave the key out")
     changing = [key for key, listed in choices.items() if len(listed) > 1]
-    rows: Iterable[tuple[Choice, ...]] = itertools.product(*choices.values())
-    rows = _zipped(choices, changing) if zipped else rows
+    if zipped and together:
+        raise ConfigError("zip: all lists go together, or those of the keys named: not both")
+    if absent := [key for key in together if key not in changing]:
+        raise ConfigError(f"together: {absent[0]} has no list of values; give it one with --set")
+    zipped_keys = [key for key in changing if zipped or key in together]
     numbers = seeds if seeds is not None else [None]
-    count = math.prod(len(choices[key]) for key in changing) if not zipped else 1
+    count = math.prod(len(choices[key]) for key in changing if key not in zipped_keys[1:])
     if count * len(numbers) > MOST_CELLS:
         raise ConfigError(f"{count * len(numbers):,} cells: at most {MOST_CELLS:,}; give fewer")
     cells: list[Cell] = []
-    for row in rows:
+    for row in _rows(choices, zipped_keys):
         for seed in numbers:
-            overrides = [choice.override for choice in row]
+            overrides = [row[key].override for key in choices]
             overrides += [] if seed is None else [f"seed={seed}"]
             experiment = load_experiment(source, overrides)
-            given = dict(zip(choices, (choice.value for choice in row), strict=True))
             # As JSON gives them back: the cells of a folder are compared with those asked for.
-            values = {key: json.loads(json.dumps(given[key], default=str)) for key in changing}
+            values = {key: json.loads(json.dumps(row[key].value, default=str)) for key in changing}
             # The cells share the cores: within each, clients are computed one after another.
             serial = experiment.model_copy(update={"engine": "serial", "workers": "auto"})
             name = _folder(len(cells), {**values, "seed": serial.seed})
@@ -230,26 +235,33 @@ def shown(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _check_choices(key: str, values: Sequence[Choice]) -> None:
-    if not values:
-        raise ConfigError(f"{key}: its list has no value; give one, or leave the key out")
-    seen = [json.dumps(choice.value, sort_keys=True, default=str) for choice in values]
-    if len(set(seen)) < len(seen):
-        raise ConfigError(f"{key}: a value is in its list twice; the same cell runs once")
-
-
-def _zipped(
-    choices: Mapping[str, Sequence[Choice]], changing: Sequence[str]
-) -> Iterator[tuple[Choice, ...]]:
-    lengths = {key: len(choices[key]) for key in changing}
+def _rows(
+    choices: Mapping[str, Sequence[Choice]], together: Sequence[str]
+) -> Iterator[dict[str, Choice]]:
+    """Yield the product of the lists; those that go together are one of its factors."""
+    lengths = {key: len(choices[key]) for key in together}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{key} {length}" for key, length in lengths.items())
         raise ConfigError(f"zip: lists of one length go together, and these have {listed} values")
-    longest = next(iter(lengths.values()), 1)
-    rows = [
-        list(values) if len(values) > 1 else list(values) * longest for values in choices.values()
-    ]
-    return iter(zip(*rows, strict=True)) if rows else iter([()])
+    columns = [choices[key] for key in together]
+    zipped = [dict(zip(together, row, strict=True)) for row in zip(*columns, strict=True)]
+    factors: list[list[dict[str, Choice]]] = []
+    for key, values in choices.items():
+        if key not in together:
+            factors.append([{key: value} for value in values])
+        elif key == together[0]:
+            factors.append(zipped)
+    for factor in factors:
+        seen = [_canonical(each) for each in factor]
+        if len(set(seen)) < len(seen):
+            keys = ", ".join(factor[0])
+            raise ConfigError(f"{keys}: a value is in its list twice; the same cell runs once")
+    for row in itertools.product(*factors):
+        yield {key: choice for part in row for key, choice in part.items()}
+
+
+def _canonical(row: Mapping[str, Choice]) -> str:
+    return json.dumps([choice.value for choice in row.values()], sort_keys=True, default=str)
 
 
 def _seed_range(whole: str, part: str) -> Iterable[int]:

@@ -25,6 +25,7 @@ def sweep(
     *,
     seeds: str | int | Iterable[int] | None = None,
     zipped: bool = False,
+    together: Sequence[str] = (),
     out: str | Path | None = None,
     workers: int | None = None,
     on_cell: Callable[[Mapping[str, Any]], None] = lambda row: None,
@@ -44,6 +45,8 @@ def sweep(
         ``range(5)`` or "0-4"; the experiment's own where absent.
     zipped : bool
         Whether the lists go together value by value, in place of their product.
+    together : sequence of str
+        Keys for whose lists alone that holds: a method is often more than one key.
     out : str or Path, optional
         Folder of the sweep: new, empty, or of this very sweep. Default: a new one under ``runs/``.
     workers : int, optional
@@ -66,7 +69,8 @@ def sweep(
     from zerosum.simulations import api
 
     given = None if seeds is None else seeds_of(seeds)
-    cells = cells_of(config, given_choices(grid or {}), given, zipped=zipped)
+    choices = given_choices(grid or {})
+    cells = cells_of(config, choices, given, zipped=zipped, together=together)
     path = Path(out) if out is not None else api.new_folder(f"{cells[0].experiment.name}-sweep")
     folder = SweepFolder.claim(path, cells)
 
