@@ -54,7 +54,7 @@ def sweep(
     with user_errors(ConfigError, TaskError):
         folder = _folder(experiment, lists or [], seeds, zipped, together, out, resume)
         with loading():
-            from zerosum.simulations.sweeps.sweep import complete, usual_workers
+            from zerosum.simulations.sweeps.run_sweep import complete, usual_workers
             from zerosum.simulations.terminal.progress import ProgressBar
 
         asked = usual_workers(folder) if workers is None else workers

@@ -1,1 +1,0 @@
-from .sweep import sweep as sweep
