@@ -50,6 +50,17 @@ def comparison(folders):
     return compare(candidates(folders))
 
 
+def first_group(pattern, text):
+    match = re.search(pattern, text, re.MULTILINE)
+    assert match is not None
+    return match[1]
+
+
+def best_label(comparison, metric):
+    best = comparison.best(metric)
+    return None if best is None else best.label
+
+
 def by_label(comparison):
     return {method.label: method for method in comparison.methods}
 
@@ -74,8 +85,8 @@ def test_means_and_deviations_are_those_of_the_sample(comparison):
 
 def test_the_best_mean_is_the_largest_accuracy_and_the_smallest_loss(comparison):
     best = "optimizer=Adam, noise_multiplier=1"
-    assert comparison.best("test_accuracy").label == best
-    assert comparison.best("test_loss").label == best
+    assert best_label(comparison, "test_accuracy") == best
+    assert best_label(comparison, "test_loss") == best
     assert comparison.best("test_something") is None
 
 
@@ -120,7 +131,7 @@ def test_runs_without_an_end_or_without_training_are_left_out(folders, tmp_path)
     open_run = made_run(tmp_path / "open", ["seed=5"], (0.1, 0.2), finished=False)
     untrained = made_run(tmp_path / "un", ["seed=6"], (0.1, 0.99), nothing_learnt="all failed")
     found = compare(candidates([open_run, untrained, *folders[:3]]))
-    assert found.best("test_accuracy").label == "noise_multiplier=2"
+    assert best_label(found, "test_accuracy") == "noise_multiplier=2"
     assert [len(method.runs) for method in found.methods] == [0, 3]
     assert sum("left out" in caution for caution in found.cautions) == 2
     with pytest.raises(ConfigError, match="none of these runs has finished"):
@@ -186,7 +197,7 @@ def test_figures_are_files_of_a_columns_width_and_the_same_each_time(comparison,
     frontier = first[f"frontier.{kind}"]
     assert b"fe01" not in frontier.lower() or kind == "png"
     if kind == "pdf":
-        width = float(re.search(rb"/MediaBox \[ 0 0 ([\d.]+)", frontier)[1]) / 72
+        width = float(first_group(rb"/MediaBox \[ 0 0 ([\d.]+)", frontier)) / 72
         assert b"/ToUnicode" in frontier or b"/TrueType" in frontier
         assert width == pytest.approx(COLUMN.width)
     if kind == "svg":
@@ -197,9 +208,9 @@ def test_the_reference_is_that_of_the_citation_file(comparison, tmp_path):
     write_comparison(comparison, tmp_path, [], "svg")
     entry = (tmp_path / "compare.bib").read_text()
     citation = (ROOT / "CITATION.cff").read_text()
-    assert re.search(r'^title: "(.*)"$', citation, re.M)[1] in entry
-    assert re.search(r"- name: (.*)$", citation, re.M)[1] in entry
-    assert re.search(r"^license: (.*)$", citation, re.M)[1] in entry
+    assert first_group(r'^title: "(.*)"$', citation) in entry
+    assert first_group(r"- name: (.*)$", citation) in entry
+    assert first_group(r"^license: (.*)$", citation) in entry
 
 
 def test_the_command_prints_the_table_and_names_its_files(folders, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Cells of a sweep: which there are, what they are called, what is refused."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -74,7 +75,11 @@ def test_a_cell_is_what_set_gives_but_for_how_it_is_computed():
 
 
 def test_python_values_make_the_cells_that_the_command_line_makes():
-    grid = {"model.hidden": [[64], [64, 32]], "data.clients": [None, 50], "model.bias": [True]}
+    grid: dict[str, list[Any]] = {
+        "model.hidden": [[64], [64, 32]],
+        "data.clients": [None, 50],
+        "model.bias": [True],
+    }
     lists = ["model.hidden=[64],[64,32]", "data.clients=none,50", "model.bias=true"]
     assert cells_of("digits", given_choices(grid)) == cells_of("digits", written_choices(lists))
 
