@@ -15,7 +15,7 @@ from zerosum.server.config import ConfigError
 from zerosum.simulations.commands.compare import candidates
 from zerosum.simulations.commands.main import app
 from zerosum.simulations.report.compare import Spread, compare, direction
-from zerosum.simulations.report.compare_figures import COLUMN, drawings, frontier_of
+from zerosum.simulations.report.compare_figures import COLUMN, NARROW, WIDE, drawings, frontier_of
 from zerosum.simulations.report.compare_page import csv_of, write_comparison
 
 ROOT = Path(__file__).parents[3]
@@ -189,12 +189,10 @@ def test_the_page_loads_nothing_and_escapes_what_runs_say(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["pdf", "svg", "png"])
-def test_figures_are_files_of_a_columns_width_and_the_same_each_time(comparison, tmp_path, kind):
-    files = write_comparison(comparison, tmp_path, [], kind)
-    first = {file.name: file.read_bytes() for file in files}
-    write_comparison(comparison, tmp_path, [], kind)
-    assert {file.name: file.read_bytes() for file in files} == first
-    frontier = first[f"frontier.{kind}"]
+def test_figures_are_files_of_a_columns_width_and_the_same_each_time(comparison, kind):
+    drawing = drawings(comparison)[-1]
+    frontier = drawing.file(kind)
+    assert drawing.file(kind) == frontier
     assert b"fe01" not in frontier.lower() or kind == "png"
     if kind == "pdf":
         width = float(first_group(rb"/MediaBox \[ 0 0 ([\d.]+)", frontier)) / 72
@@ -204,8 +202,40 @@ def test_figures_are_files_of_a_columns_width_and_the_same_each_time(comparison,
         assert b">optimizer=Adam</text>" in frontier
 
 
-def test_the_reference_is_that_of_the_citation_file(comparison, tmp_path):
-    write_comparison(comparison, tmp_path, [], "svg")
+@pytest.mark.parametrize("size", [WIDE, NARROW, COLUMN], ids=["wide", "narrow", "column"])
+def test_long_labels_stay_within_the_figure(tmp_path, size):
+    for index, optimizer in enumerate(("SGD", "Adam", "Adagrad")):
+        settings = [
+            f"server.optimizer={optimizer}",
+            f"training.proximal=0.1234{index}",
+            f"server.lr=0.0123{index}",
+            f"privacy.noise_multiplier={index + 1}.25",
+        ]
+        made_run(tmp_path / optimizer, settings, (0.1, 0.5), epsilon=8.0 / (index + 1))
+    found = compare(candidates(sorted(tmp_path.iterdir())))
+    for drawing in drawings(found):
+        axes = drawing.draw(size)
+        figure = axes.get_figure(root=True)
+        figure.canvas.draw()
+        legend = axes.get_legend()
+        box = legend.get_window_extent()
+        assert box.x0 >= 0
+        assert box.x1 <= figure.bbox.x1
+        assert box.y1 <= figure.bbox.y1
+        for text in legend.get_texts():  # the control: in one line the longest would not fit
+            text.set_text(text.get_text().replace("\n", " ") * 2)
+        figure.canvas.draw()
+        assert legend.get_window_extent().x1 > figure.bbox.x1
+
+
+def test_with_plots_each_figure_is_a_file_and_the_reference_that_of_the_citation_file(
+    comparison, tmp_path
+):
+    files = write_comparison(comparison, tmp_path, [], "svg")
+    names = [f"{drawing.name}.svg" for drawing in drawings(comparison)]
+    assert [file.name for file in files] == [
+        *("compare.html", "compare.csv"), *names, "compare.bib"
+    ]  # fmt: skip
     entry = (tmp_path / "compare.bib").read_text()
     citation = (ROOT / "CITATION.cff").read_text()
     assert first_group(r'^title: "(.*)"$', citation) in entry

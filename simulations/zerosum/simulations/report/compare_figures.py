@@ -1,6 +1,7 @@
 """Draw a comparison: curves with bands over the seeds, and accuracy against epsilon."""
 
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -62,7 +63,7 @@ class Size:
 WIDE = Size(7.4, 3.6, 12.5, 2)
 """In a page beside another: a point is about a pixel."""
 
-NARROW = Size(4.55, 2.9, 12.5, 1)
+NARROW = Size(4.55, 2.9, 13.5, 1)
 """Across the screen of a phone."""
 
 COLUMN = Size(3.35, 1.9, 7.5, 2, on_paper=True)
@@ -176,15 +177,16 @@ def _curves(
     ends = "; ".join(f"{m.label}: {m.curve(metric)[-1][1].text(metric)}" for m in drawn)
 
     def draw(size: Size) -> Axes:
-        axes = _axes(size, "round", metric.replace("_", " "), len(drawn))
+        labels = [method.privacy if of else method.label for method in drawn]
+        key = _key(size, labels)
+        axes = _axes(size, "round", metric.replace("_", " "), key)
         for index, method in enumerate(drawn):
-            label = method.privacy if of else method.label
-            _band(axes, method.curve(metric), index, label, size)
+            _band(axes, method.curve(metric), index, key.labels[index], size)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
         plain_ticks(axes.xaxis)
         axes.set_ylim(*limits)
         _scale(axes, metric)
-        _legend(axes, size)
+        _legend(axes, size, key)
         return axes
 
     title = f"{words.title(metric)} by round{of}"
@@ -227,25 +229,27 @@ def _frontier(comparison: Comparison) -> Drawing | None:
     best = frontier_of(methods, metric, observer)
 
     def draw(size: Size) -> Axes:
-        rows = len(families) + 1 + (reference is not None)
-        axes = _axes(size, f"epsilon_{observer}, log scale", metric.replace("_", " "), rows)
+        labels = ["on the frontier", *(family or "all methods" for family in families)]
+        labels += [] if reference is None else [f"no such bound: {reference.label}"]
+        key = _key(size, labels)
+        axes = _axes(size, f"epsilon_{observer}, log scale", metric.replace("_", " "), key)
         at = np.array([m.bounds[observer].value for m in best])
         means = np.array([m.metrics[metric].mean for m in best])
         axes.plot(
             at, means, linestyle="none", marker="o", markersize=size.points * 0.95,
             markerfacecolor="none", markeredgecolor=_ink(size, "ink"),
-            markeredgewidth=size.points * 0.09, label="on the frontier", zorder=5,
+            markeredgewidth=size.points * 0.09, label=key.labels[0], zorder=5,
         )  # fmt: skip
         for index, family in enumerate(families):
             members = [m for m in methods if m.family == family]
-            _points(axes, members, metric, observer, index, family or "all methods", size)
+            _points(axes, members, metric, observer, index, key.labels[index + 1], size)
         if reference is not None:
             mean = reference.metrics[metric].mean
-            label = f"no such bound: {reference.label}"
-            axes.axhline(mean, color=_ink(size, "muted"), linewidth=1, linestyle=":", label=label)
+            ink, label = _ink(size, "muted"), key.labels[-1]
+            axes.axhline(mean, color=ink, linewidth=1, linestyle=":", label=label)
         _epsilon_axis(axes, np.array([m.bounds[observer].value for m in methods]))
         _scale(axes, metric)
-        _legend(axes, size)
+        _legend(axes, size, key)
         return axes
 
     points = "; ".join(
@@ -353,10 +357,34 @@ def _scale(axes: Axes, metric: str) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(nbins=6))
 
 
-def _axes(size: Size, x: str, y: str, entries: int) -> Axes:
-    """Return empty axes of a size, with room above for so many entries of a legend."""
-    text = size.points / _INCH_POINTS
-    rows = -(-entries // size.columns) if entries > 1 else 0
+@dataclass(frozen=True)
+class _Key:
+    """Labels of a legend, broken into lines that fit, and the room that they take."""
+
+    labels: tuple[str, ...]
+    columns: int
+    lines: int
+
+
+def _key(size: Size, labels: Sequence[str]) -> _Key:
+    """Break the labels of a legend into lines: in fewer columns first, where they are long."""
+    if len(labels) < 2:
+        return _Key(tuple(labels), 1, 0)
+    # A letter is about 0.58 of the height of its font wide; a line's sample takes four of them.
+    letters = (size.width * _INCH_POINTS - 5 * size.points) / (0.58 * size.points)
+    longest = max(map(len, labels)) + 5
+    columns = size.columns if longest * size.columns <= letters else 1
+    fitted = tuple(textwrap.fill(label, max(12, int(letters / columns) - 5)) for label in labels)
+    heights = [label.count("\n") + 1 for label in fitted]
+    rows = -(-len(labels) // columns)  # matplotlib fills a column, then the next
+    return _Key(
+        fitted, columns, max(sum(heights[i : i + rows]) for i in range(0, len(labels), rows))
+    )
+
+
+def _axes(size: Size, x: str, y: str, key: _Key) -> Axes:
+    """Return empty axes of a size, with room above for a legend."""
+    text, rows = size.points / _INCH_POINTS, key.lines
     above, below = text * (1.5 * rows + 0.8), text * 3.5
     height = size.height + text * 1.5 * rows
     figure = Figure(figsize=(size.width, height), facecolor="none")
@@ -384,14 +412,14 @@ def _axes(size: Size, x: str, y: str, entries: int) -> Axes:
     return axes
 
 
-def _legend(axes: Axes, size: Size) -> None:
+def _legend(axes: Axes, size: Size, key: _Key) -> None:
     """Put the legend above the axes, where it covers no data; none for a single series."""
-    if len(axes.get_legend_handles_labels()[0]) < 2:
+    if not key.lines:
         return
     axes.legend(
         loc="lower left",
         bbox_to_anchor=(-0.02, 1.0),
-        ncols=size.columns,
+        ncols=key.columns,
         frameon=False,
         fontsize=size.points,
         labelcolor=_ink(size, "ink"),

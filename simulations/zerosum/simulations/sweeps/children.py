@@ -75,7 +75,7 @@ def run_cells(
                 if child.process.poll() is not None:
                     running.remove(child)
                     _close(child)
-                    pace.over(time.monotonic() - child.began, child.seconds)
+                    _leave(folder, child, pace)
                     ended(child.cell, _reason(folder, child))
             look(pace)
 
@@ -115,6 +115,13 @@ def _ending(running: Sequence[_Child]) -> Iterator[None]:
                     child.process.send_signal(KILL)
                     child.process.wait()
                 _close(child)
+
+
+def _leave(folder: SweepFolder, child: _Child, pace: Pace) -> None:
+    """Count a child that ended; where it failed, its other rounds are nobody's."""
+    pace.over(time.monotonic() - child.began, child.seconds)
+    missing = child.cell.experiment.rounds - _complete_lines(folder, child.cell)
+    pace.rounds_left = max(0, pace.rounds_left - max(0, missing))
 
 
 def _close(child: _Child) -> None:
