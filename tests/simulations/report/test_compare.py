@@ -215,9 +215,10 @@ def test_long_labels_stay_within_the_figure(tmp_path, size):
     found = compare(candidates(sorted(tmp_path.iterdir())))
     for drawing in drawings(found):
         axes = drawing.draw(size)
-        figure = axes.get_figure(root=True)
+        figure, legend = axes.get_figure(root=True), axes.get_legend()
+        assert figure is not None
+        assert legend is not None
         figure.canvas.draw()
-        legend = axes.get_legend()
         box = legend.get_window_extent()
         assert box.x0 >= 0
         assert box.x1 <= figure.bbox.x1
