@@ -101,6 +101,8 @@ def test_a_killed_sweep_leaves_no_process_and_resumed_has_the_same_bytes(tmp_pat
     assert resumed.returncode == 0, resumed.stderr
     assert not children_of(killed)
     assert len(bits(whole)) == 3 * 4
+    models = {data for (_, name), data in bits(whole).items() if name == MODEL}
+    assert len(models) == 4  # the control: equal bytes are no accident
     assert bits(killed) == bits(whole)
     assert table(killed) == table(whole)
     before = (killed / TABLE).read_bytes(), (killed / MANIFEST).read_bytes()
