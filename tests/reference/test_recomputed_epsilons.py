@@ -43,6 +43,7 @@ SHIPPED = {
     "cross-device": (400, 50_890),
     "cross-silo": (10, 50_890),
     "digits": (100, 650),
+    "fedavg": (100, 50_890),
     "heart": (4, 60),
     "mnist-abadi": (100, 71_010),
     "mnist-distributed": (6000, 2000),

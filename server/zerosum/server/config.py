@@ -55,7 +55,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
     """Return ``values`` with overrides ``a.b=c`` applied; ``c`` is TOML, or else a bare string.
 
-    The bare word ``unset`` takes a key, or a section, out: its default holds again. Setting one of
+    The bare word ``unset`` takes a key, or a section, out: its default holds again. So does
+    ``none`` where that is what the default says, as for ``data.limit``. Setting one of
     two exclusive keys (``privacy.epsilon`` and ``noise_multiplier``, ``training.epochs`` and
     ``steps``) takes the other out by itself, and so does setting what a key depends on to a value
     under which it means nothing, as ``privacy.unit=client`` for ``privacy.lot``.
@@ -256,6 +257,24 @@ _UNSET = object()
 UNSET = "unset"
 """The word that takes a key out: bare, since in quotes it is a text like any other."""
 
+_NONE = "none"
+
+_MAY_BE_NONE = frozenset(
+    {
+        "data.clients",
+        "data.limit",
+        "data.project",
+        "model.components",
+        "model.inputs",
+        "privacy.examples",
+        "privacy.lot",
+        "training.steps",
+    }
+)
+"""Keys that ``none`` takes out, too: numbers of something that is not there where they are absent.
+
+Not the noise: without privacy.noise_multiplier there is the default one, which is not none."""
+
 
 def _drop_rival(section: dict[str, Any], key: str, given: set[str]) -> None:
     """Remove from a section what the key that was just set excludes, unless that is given too."""
@@ -274,7 +293,7 @@ def _split_override(text: str) -> tuple[str, Any]:
     key = key.strip()
     if not equals or not key or "" in key.split(".") or key.count(".") > 3 or "\n" in text:
         raise ConfigError(f"--set {text!r} is not of the form key=value, as rounds=10")
-    if raw.strip() == UNSET:
+    if raw.strip() == UNSET or (raw.strip() == _NONE and key in _MAY_BE_NONE):
         return key, _UNSET
     try:
         return key, tomllib.loads(f"value = {raw}")["value"]

@@ -7,8 +7,16 @@ from typing import Any
 
 import pytest
 
-from zerosum.server.config import ConfigError, all_keys, apply_overrides, parse_experiment
+from zerosum.server.config import (
+    _MAY_BE_NONE,
+    ConfigError,
+    all_keys,
+    apply_overrides,
+    look_up,
+    parse_experiment,
+)
 from zerosum.server.planning.preflight import prepare
+from zerosum.server.spec import Experiment
 from zerosum.simulations.config import load_experiment
 
 WRONG = ["many", "-1", "0", "1e300", "inf", "nan", "true", "[1]", "{}", "1.5", "none",
@@ -149,6 +157,16 @@ def test_the_word_unset_takes_out_what_a_preset_gives() -> None:
     in_file = load_experiment(merged(unset=["privacy.epsilon", "server"]))
     assert in_file.privacy.noise_multiplier == 2.1
     assert in_file.server.lr == 1.0
+
+
+def test_none_takes_out_numbers_of_what_is_not_there_and_never_the_noise() -> None:
+    assert load_experiment("digits", ["data.clients=none"]).data.clients is None
+    assert load_experiment("digits", ["data.path=none"]).data.path == "none"
+    with pytest.raises(ConfigError, match=r"privacy\.noise_multiplier = 'none'"):
+        load_experiment("digits", ["privacy.noise_multiplier=none"])
+    assert set(all_keys()) >= _MAY_BE_NONE
+    for key in _MAY_BE_NONE:
+        assert look_up(Experiment().model_dump(), key) is None
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ changes one on the command line, and a run folder's `config.toml` holds all of t
 What another experiment sets can be taken out, so that the default holds again: by the bare word
 `unset` on the command line, as `--set privacy.noise_multiplier=unset`, or beside `extends` by
 `unset = ["privacy.noise_multiplier", "encoding"]`; a name without a dot may be a whole section.
+`--set data.clients=none` does the same for numbers that are simply not there by default.
 One of two keys that exclude each other is taken out by itself where only the other is given:
 `epochs` and `steps`, `epsilon` and `noise_multiplier`. So is what a new value leaves without a
 meaning: noise under `privacy.model = "none"`, `examples` and `lot` under `privacy.unit = "client"`,

@@ -17,11 +17,13 @@ from zerosum.server.runs.run_outcome import NothingLearntError
 from zerosum.simulations.commands.attack import attack
 from zerosum.simulations.commands.bench import bench_app
 from zerosum.simulations.commands.budget import budget
+from zerosum.simulations.commands.compare import compare
 from zerosum.simulations.commands.keys import keys_app, roster_app
 from zerosum.simulations.commands.new import new_queries
 from zerosum.simulations.commands.query import query_app
 from zerosum.simulations.commands.rehearse import rehearse
 from zerosum.simulations.commands.schema import schema
+from zerosum.simulations.commands.sweep import sweep
 from zerosum.simulations.new import Kind
 from zerosum.simulations.terminal.loading import loading
 from zerosum.simulations.terminal.signals import continue_with, interruptible, start_again
@@ -74,6 +76,8 @@ app.command()(rehearse)
 app.command()(attack)
 app.command()(budget)
 app.command()(schema)
+app.command()(sweep)
+app.command()(compare)
 
 
 def _print_version(asked: bool) -> None:

@@ -1,0 +1,379 @@
+"""Gather runs into methods: the same configuration but for the seed, with mean and deviation."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zerosum.server.config import ConfigError
+from zerosum.server.privacy.epsilon_bound import EpsilonBound
+from zerosum.server.privacy.observers import OBSERVERS, ObserverName
+from zerosum.server.privacy.rounding import plain
+from zerosum.server.runs.run_folder import CONFIG, RunFolder
+from zerosum.server.spec import Experiment
+from zerosum.simulations.report import words
+from zerosum.simulations.report.record import RunRecord, Sight, read_run
+
+_NOT_THE_METHOD = ("name", "seed", "engine", "workers", "data.cache", "deployment")
+"""Keys and sections that make no other method: the model is the same, or one of its seeds."""
+
+PRIVACY_KEYS = ("privacy.epsilon", "privacy.noise_multiplier")
+"""Keys along which one method trades accuracy for privacy."""
+
+_HIGHER = ("accuracy", "auc", "f1", "precision", "recall", "r2", "score")
+_LOWER = ("loss", "error", "mse", "mae", "rmse", "perplexity", "brier", "ece")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A run to compare.
+
+    Attributes
+    ----------
+    path : Path
+        Its folder, which need not be there yet.
+    experiment : Experiment or None
+        As a sweep asked for it; None: what the folder has.
+    """
+
+    path: Path
+    experiment: Experiment | None = None
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and sample deviation of a figure over the seeds; the deviation of one run is NaN."""
+
+    mean: float
+    deviation: float
+    count: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """Return the spread of values, of which there is at least one."""
+        # A deviation from the mean of the sample itself: divided by n - 1.
+        with np.errstate(invalid="ignore"):  # of a diverged run it is NaN, as its mean is
+            deviation = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+        return cls(float(np.mean(values)), deviation, len(values))
+
+    def text(self, metric: str) -> str:
+        """Write it for people."""
+        known = math.isfinite(self.deviation)
+        if metric.endswith("accuracy") and 0 <= self.mean <= 1:
+            return words.metric(metric, self.mean, self.deviation if known else None)
+        mean = plain(self.mean, 3)
+        usual = "e" not in mean and "." in mean and self.deviation < 1e6
+        deviation = f"{self.deviation:.3f}" if usual else plain(self.deviation, 3)
+        return f"{mean} ± {deviation}" if known else mean
+
+
+@dataclass(frozen=True)
+class Method:
+    """Runs of one configuration, a seed each.
+
+    Attributes
+    ----------
+    label : str
+        What tells it from the others.
+    settings : dict of str to str
+        Of the keys that differ between methods.
+    asked : int
+        Runs that there are to be.
+    runs : tuple of (Path, RunRecord)
+        Those that finished, and trained.
+    """
+
+    label: str
+    settings: Mapping[str, str]
+    asked: int
+    runs: tuple[tuple[Path, RunRecord], ...]
+
+    @cached_property
+    def metrics(self) -> dict[str, Spread]:
+        """The last value of each metric that all runs have."""
+        found = [run.metrics for _, run in self.runs]
+        names = [
+            name for name in (found[0] if found else ()) if all(name in each for each in found)
+        ]
+        return {name: Spread.of([each[name] for each in found]) for name in names}
+
+    @cached_property
+    def bounds(self) -> dict[ObserverName, EpsilonBound]:
+        """The largest epsilon of any seed, for each observer."""
+        found: dict[ObserverName, EpsilonBound] = {}
+        for observer in OBSERVERS:
+            bounds = [run.bounds[observer] for _, run in self.runs if observer in run.bounds]
+            if bounds and len(bounds) == len(self.runs):
+                found[observer] = max(bounds, key=lambda bound: bound.value)
+        return found
+
+    @property
+    def seconds(self) -> float:
+        """Mean time of a run."""
+        totals = [float(np.nansum(run.series("seconds"))) for _, run in self.runs]
+        return float(np.mean(totals)) if totals else math.nan
+
+    @property
+    def family(self) -> str:
+        """The label without what trades accuracy for privacy."""
+        return label_of({k: v for k, v in self.settings.items() if k not in PRIVACY_KEYS})
+
+    @cached_property
+    def _series(self) -> list[dict[str, list[tuple[int, float]]]]:
+        return [run.metric_series() for _, run in self.runs]
+
+    @property
+    def privacy(self) -> str:
+        """The label of what trades accuracy for privacy alone."""
+        return label_of({k: v for k, v in self.settings.items() if k in PRIVACY_KEYS})
+
+    def curve(self, metric: str) -> list[tuple[int, Spread]]:
+        """Return (round, spread) of the rounds in which all runs have the metric, finite.
+
+        Parameters
+        ----------
+        metric : str
+            Its name.
+
+        Returns
+        -------
+        list of (int, Spread)
+            In the order of the rounds.
+        """
+        series = [dict(each.get(metric, ())) for each in self._series]
+        common = sorted(set.intersection(*map(set, series))) if series else []
+        values = ((number, [each[number] for each in series]) for number in common)
+        return [(number, Spread.of(each)) for number, each in values if np.isfinite(each).all()]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Methods side by side.
+
+    Attributes
+    ----------
+    methods : tuple of Method
+        In the order of the runs; those without a finished run too.
+    differences : dict of str to list of str
+        Values of each key that differs, in their order.
+    common : dict of str to str
+        Keys that all have at one value, which is not the default.
+    cautions : tuple of str
+        What was left out, and what the figures do not say.
+    """
+
+    methods: tuple[Method, ...]
+    differences: Mapping[str, list[str]]
+    common: Mapping[str, str]
+    cautions: tuple[str, ...]
+
+    @cached_property
+    def shown(self) -> list[Method]:
+        """Methods with a finished run."""
+        return [method for method in self.methods if method.runs]
+
+    @cached_property
+    def metrics(self) -> list[str]:
+        """Names of all metrics, accuracies and then losses first."""
+        names = dict.fromkeys(name for method in self.shown for name in method.metrics)
+        return sorted(names, key=lambda name: ("accuracy" not in name, "loss" not in name))
+
+    @cached_property
+    def observer(self) -> ObserverName | None:
+        """Whose epsilon is shown: that of ``privacy.epsilon_for``, where it is one and finite."""
+        asked = {
+            run.experiment.privacy.epsilon_for for method in self.shown for _, run in method.runs
+        }
+        order = [*(asked if len(asked) == 1 else ()), *OBSERVERS]
+        return next((o for o in order if any(self.finite(m, o) for m in self.shown)), None)
+
+    @staticmethod
+    def finite(method: Method, observer: ObserverName) -> bool:
+        """Return whether a method has a finite epsilon against an observer.
+
+        Parameters
+        ----------
+        method : Method
+            One of the methods.
+        observer : str
+            Against whom.
+
+        Returns
+        -------
+        bool
+            False too where a run has none recorded.
+        """
+        return observer in method.bounds and method.bounds[observer].finite
+
+    def best(self, metric: str) -> Method | None:
+        """Return the method with the best mean; None where nothing says which way is better.
+
+        Parameters
+        ----------
+        metric : str
+            Its name.
+        """
+        sign = direction(metric)
+        scored = [m for m in self.shown if metric in m.metrics and sign]
+        scored = [m for m in scored if math.isfinite(m.metrics[metric].mean)]
+        return max(scored, key=lambda m: sign * m.metrics[metric].mean, default=None)
+
+
+def direction(metric: str) -> int:
+    """Return 1 where a larger metric is better, -1 where a smaller is, 0 where nobody knows."""
+    parts = metric.split("_")
+    if any(word in parts for word in _LOWER):
+        return -1
+    return int(any(word in parts for word in _HIGHER))
+
+
+def compare(candidates: Sequence[Candidate]) -> Comparison:
+    """Read runs and gather them into methods.
+
+    Parameters
+    ----------
+    candidates : sequence of Candidate
+        At least one.
+
+    Returns
+    -------
+    Comparison
+        Of all of them.
+
+    Raises
+    ------
+    ConfigError
+        If a folder cannot be read, or no run has finished.
+    """
+    cautions: list[str] = []
+    gathered: dict[str, list[tuple[Path, RunRecord | None, int]]] = {}
+    settings: dict[str, dict[str, str]] = {}
+    for candidate in candidates:
+        run = _read(candidate)
+        experiment = candidate.experiment or (run.experiment if run else None)
+        if experiment is None:
+            raise ConfigError(
+                f"{candidate.path} holds no run (no {CONFIG}): give the folder of one"
+            )
+        flat = _settings(experiment)
+        key = json.dumps(flat, sort_keys=True)
+        if any(seed == experiment.seed for _, _, seed in gathered.setdefault(key, [])):
+            cautions.append(f"{candidate.path.name} is a run that is here already: counted once.")
+            continue
+        settings[key] = flat
+        gathered[key].append((candidate.path, _usable(candidate, run, cautions), experiment.seed))
+    differences = _differences(list(settings.values()))
+    methods = tuple(
+        _method({k: settings[key].get(k, "not set") for k in differences}, members)
+        for key, members in gathered.items()
+    )
+    if not any(method.runs for method in methods):
+        raise ConfigError("none of these runs has finished: complete them with --resume first")
+    common = _common(list(settings.values()), differences)
+    found = Comparison(methods, differences, common, tuple(cautions))
+    return replace(found, cautions=(*cautions, *_cautions(found)))
+
+
+def label_of(settings: Mapping[str, str]) -> str:
+    """Write settings in one line: the last word of each key, the whole where two have the same."""
+    last = [key.rpartition(".")[2] for key in settings]
+    names = [
+        word if last.count(word) == 1 else key for word, key in zip(last, settings, strict=True)
+    ]
+    return ", ".join(f"{n}={v}" for n, v in zip(names, settings.values(), strict=True))
+
+
+def _read(candidate: Candidate) -> RunRecord | None:
+    there = (candidate.path / CONFIG).is_file()
+    # Without its pictures: of hundreds of runs they would fill the memory.
+    return replace(read_run(RunFolder.open(candidate.path)), sight=Sight()) if there else None
+
+
+def _usable(candidate: Candidate, run: RunRecord | None, cautions: list[str]) -> RunRecord | None:
+    """Return a run that counts; of one that does not, say why."""
+    name = candidate.path.name
+    if run is None or not run.finished:
+        cautions.append(f"{name} has not finished and is left out.")
+        return None
+    if run.untrained or run.summary.nothing_learnt:
+        cautions.append(f"{name} is left out: no client's training is in its model.")
+        return None
+    for metric, number in run.earlier_metrics.items():
+        cautions.append(f"{name}: its {metric} is of round {number}, not of the last.")
+    return run
+
+
+def _method(
+    settings: Mapping[str, str], members: Sequence[tuple[Path, RunRecord | None, int]]
+) -> Method:
+    runs = tuple((path, run) for path, run, _ in members if run is not None)
+    name = runs[0][1].experiment.name if runs else members[0][0].name
+    return Method(label_of(settings) or name, settings, len(members), runs)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _settings(experiment: Experiment) -> dict[str, str]:
+    """Return what makes a method: every key but seed, name, and how it is computed."""
+    flat = dict(_flat(experiment.model_dump(mode="json")))
+    return {
+        key: _text(value)
+        for key, value in flat.items()
+        if key not in _NOT_THE_METHOD and key.partition(".")[0] not in _NOT_THE_METHOD
+    }
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "not set"
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+
+
+def _differences(settings: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
+    keys = dict.fromkeys(key for each in settings for key in each)
+    values = {key: list(dict.fromkeys(e.get(key, "not set") for e in settings)) for key in keys}
+    found = {key: of for key, of in values.items() if len(of) > 1}
+    return dict(sorted(found.items(), key=lambda item: item[0] in PRIVACY_KEYS))
+
+
+def _common(
+    settings: Sequence[Mapping[str, str]], differences: Mapping[str, object]
+) -> dict[str, str]:
+    usual = _settings(Experiment())
+    return {
+        key: value
+        for key, value in settings[0].items()
+        if key not in differences and usual.get(key) != value
+    }
+
+
+def _cautions(comparison: Comparison) -> Iterator[str]:
+    shown, observer = comparison.shown, comparison.observer
+    if single := sum(len(method.runs) == 1 for method in shown):
+        whose = "Each method" if single == len(shown) else f"{words.count(single, 'method')}"
+        yield f"{whose} has one finished run: nothing tells its figure from the luck of a seed."
+    rounds = {run.experiment.rounds for method in shown for _, run in method.runs}
+    if len(rounds) > 1:
+        yield "The methods have different numbers of rounds: look at the curves too."
+    kinds = {
+        (bound.delta, bound.unit, bound.adjacency)
+        for method in shown
+        if observer is not None and comparison.finite(method, observer)
+        for bound in (method.bounds[observer],)
+    }
+    if len(kinds) > 1:
+        yield (
+            "Epsilons are of different deltas, units or adjacencies, and none says more or less "
+            "than the other: no frontier is drawn."
+        )

@@ -1,0 +1,72 @@
+"""How long the rest of a sweep takes, from the rounds that are over."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+START_SECONDS = 8.0
+"""Of a cell beside its rounds, until one is over: loading, planning, the report."""
+
+DAY_SECONDS = 86_400.0
+
+
+@dataclass
+class Pace:
+    """Work that is left, and what it took so far.
+
+    Attributes
+    ----------
+    workers : int
+        Cells at a time.
+    cells_left, rounds_left : int
+        Of all cells that are not over.
+    """
+
+    workers: int
+    cells_left: int
+    rounds_left: int
+    rounds_done: int = 0
+    round_seconds: float = 0.0
+    cells_done: int = 0
+    start_seconds: float = 0.0
+
+    def round(self, seconds: float) -> None:
+        """Count a round that took so long, in seconds."""
+        self.rounds_left = max(0, self.rounds_left - 1)
+        self.rounds_done += 1
+        self.round_seconds += seconds
+
+    def over(self, seconds: float, rounds: Sequence[float]) -> None:
+        """Count a cell that ended.
+
+        Parameters
+        ----------
+        seconds : float
+            That its process took.
+        rounds : sequence of float
+            Seconds of each of its rounds.
+        """
+        self.cells_left -= 1
+        self.cells_done += 1
+        self.start_seconds += max(0.0, seconds - sum(rounds))
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the last cell is over; None before the first round is."""
+        if not self.rounds_done:
+            return None
+        start = self.start_seconds / self.cells_done if self.cells_done else START_SECONDS
+        rounds = self.rounds_left * self.round_seconds / self.rounds_done
+        return (rounds + self.cells_left * start) / max(1, min(self.workers, self.cells_left))
+
+
+def in_words(seconds: float) -> str:
+    """Write a time as people guess it: the two largest units."""
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return "under a minute"
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    return f"{hours // 24} days {hours % 24} h"
