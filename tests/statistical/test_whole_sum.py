@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from narrowed import UNUSED
 
 from zerosum.client.flower.client_app import build_app
 from zerosum.client.privacy import registry
@@ -59,9 +60,8 @@ class Idle(SimulatedEnvironment):
 
 
 def released(dropped: int, server: Literal["malicious", "semi-honest"] = "semi-honest", **privacy):
-    unused: Any = None
     secagg = SecAggSpec(server=server, dropout=0.35 if server == "semi-honest" else 0.2)
-    environment = Idle.of(unused, SeededEntropy(3), secagg, COHORT)
+    environment = Idle.of(UNUSED, SeededEntropy(3), secagg, COHORT)
     grid = InProcessGrid(build_app(lambda context: environment), COHORT, faults=Vanishing(dropped))
     asked = Coordinator(
         grid,
