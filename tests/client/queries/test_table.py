@@ -187,7 +187,7 @@ def test_parquet_without_its_reader_names_the_extra(tmp_path, monkeypatch):
         ({"integer": [0, 9]}, np.array([1.5, np.nan, np.inf, 1e30, 3]), [-1, -1, -1, 9, 3]),
         ({"integer": [0, 9]}, [True, None, "3", pd.NA, 4], [-1, -1, 3, -1, 4]),
         ({"integer": [-(2**53), 2**53]}, [2**53, 2**60, -(2**53)], [2**54, 2**54, 0]),
-        (["1", "True"], [1, True, 1.0, None, np.nan, "1 "], [0, 1, 2, 2, 2, 0]),
+        (["1", "True"], [1, True, 1.0, None, np.nan, "1 "], [0, 1, 0, 2, 2, 0]),
     ],
 )
 def test_values_of_memory_are_coded_as_those_of_files(column, values, codes):
@@ -231,3 +231,30 @@ def test_encoding_needs_neither_torch_nor_pandas():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"torch", "pandas", "pyarrow", "scipy", "dp_accounting", "matplotlib", "sklearn"}
     assert not set(done.stdout.split()) & heavy
+
+
+def test_whole_numbers_with_a_point_are_the_integers_that_are_listed(tmp_path):
+    """Of a column that lacks values pandas writes 1.0 for 1."""
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n1.0,1.0\n 0.00 ,1\n-1.0,0.0\n1.5,1.\n.0,v1.0\n,1.00\n")
+    schema = Schema.of({"a": ["-1", "0", "1"], "b": ["1", "1.0"]})
+    table = read_table(path, schema)
+    assert table.columns["a"].tolist() == [2, 1, 0, 3, 3, 3]
+    # What is listed as it stands is not taken for anything else.
+    assert table.columns["b"].tolist() == [1, 0, 2, 0, 2, 0]
+
+
+def test_columns_without_a_declared_value_are_told_to_their_owner(tmp_path, caplog):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b,c,d\nF,x,,ABC\nM,y,?,\n")
+    domains = {"integer": [0, 9]}, {"number": [0, 1]}, {"text": 3, "alphabet": "a-c"}
+    schema = Schema.of({"a": ["Female", "Male"], "b": domains[0], "c": domains[1], "d": domains[2]})
+    read_table(path, schema)
+    assert [line.split(": ")[-1] for line in caplog.messages] == [
+        "every one counts as (other)",
+        *["every one counts as missing"] * 3,
+    ]
+    caplog.clear()
+    path.write_text("a,b,c,d\nF,x,,ABC\nMale,99,1,a\n\n")
+    read_table(path, schema)
+    assert not caplog.messages

@@ -1,6 +1,6 @@
 """Code a column's values by its domain: numbers clamped, categories as cells."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -24,6 +24,8 @@ _ABSENT = frozenset({"None", "nan", "NaT", "<NA>"})
 
 def coded(column: Column, values: Iterable[Any]) -> NDArray[Any]:
     """Code one column's values: numbers clamped, categories as cells, blanks stripped.
+
+    Of a category, ``1.0`` is ``1`` where that alone is listed.
 
     Parameters
     ----------
@@ -49,11 +51,34 @@ def coded(column: Column, values: Iterable[Any]) -> NDArray[Any]:
             found = np.where(present, whole - column.low, MISSING)
     elif isinstance(column, CategoryColumn):
         cells = {value: cell for cell, value in enumerate(column.values)}
-        found = _each(values, lambda text: cells.get(text, len(cells)), np.int64)
+        found = _each(values, lambda text: cells.get(_listed(text, cells), len(cells)), np.int64)
     else:
         found = _each(values, _reader(column), np.dtype(f"<U{column.length}"))
     found.flags.writeable = False
     return found
+
+
+def all_missing(column: Column, codes: NDArray[Any]) -> bool:
+    """Whether no value is one of the column's domain: each is missing, unlisted or unreadable.
+
+    Parameters
+    ----------
+    column : Column
+    codes : ndarray
+        As :func:`coded` returns them.
+    """
+    if isinstance(column, NumberColumn):
+        return bool(np.isnan(codes).all())
+    if isinstance(column, CategoryColumn):
+        return bool(np.all(codes == len(column.values)))
+    return bool(np.all(codes == (MISSING if isinstance(column, IntegerColumn) else "")))
+
+
+def _listed(text: str, cells: Container[str]) -> str:
+    # Files whose integers may be missing are often written as 1.0 and 2.0.
+    whole, point, zeros = text.partition(".")
+    is_whole = point and zeros.strip("0") == "" and whole.removeprefix("-").isdecimal()
+    return whole if is_whole and text not in cells else text
 
 
 def _reader(column: TextColumn) -> Callable[[str], str]:
