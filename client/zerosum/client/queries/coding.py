@@ -66,6 +66,11 @@ def all_missing(column: Column, codes: NDArray[Any]) -> bool:
     column : Column
     codes : ndarray
         As :func:`coded` returns them.
+
+    Returns
+    -------
+    bool
+        True for no values at all.
     """
     if isinstance(column, NumberColumn):
         return bool(np.isnan(codes).all())
