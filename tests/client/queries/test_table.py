@@ -188,10 +188,13 @@ def test_parquet_without_its_reader_names_the_extra(tmp_path, monkeypatch):
         ({"integer": [-(2**53), 2**53]}, [2**53, 2**60, -(2**53)], [2**54, 2**54, 0]),
         (["1", "True"], [1, True, 1.5, None, np.nan, "1 "], [0, 1, 2, 2, 2, 0]),
         (["1", "2"], np.array([1, np.nan, 2.0, 2.5, np.inf]), [0, 2, 1, 2, 2]),
-        (["1.0", "2"], [1.0, 2.0, np.float32(2), "2.0"], [0, 1, 1, 2]),
+        (["1.0", "2"], [1.0, 2.0, np.float32(2), "2.5"], [0, 1, 1, 2]),
         (
             ["2020-01-01", "2020-01-02 06:00:00"],
-            [*map(pd.Timestamp, ("2020-01-01", None, "2020-01-02 06:00", "2020-01-01 01:00"))],
+            [
+                pd.Timestamp(day)
+                for day in ("2020-01-01", "", "2020-01-02 06:00", "2020-01-01 01:00")
+            ],
             [0, 2, 1, 2],
         ),
     ],
@@ -227,3 +230,30 @@ def test_counts_of_adult_equal_those_of_pandas():
         fill_value=0,
     )
     np.testing.assert_array_equal(found, expected.to_numpy().ravel())
+
+
+def test_whole_numbers_with_a_point_are_the_integers_that_are_listed(tmp_path):
+    """Of a column that lacks values pandas writes 1.0 for 1."""
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n1.0,1.0\n 0.00 ,1\n-1.0,0.0\n1.5,1.\n.0,v1.0\n,1.00\n")
+    schema = Schema.of({"a": ["-1", "0", "1"], "b": ["1", "1.0"]})
+    table = read_table(path, schema)
+    assert table.columns["a"].tolist() == [2, 1, 0, 3, 3, 3]
+    # What is listed as it stands is not taken for anything else.
+    assert table.columns["b"].tolist() == [1, 0, 2, 0, 2, 0]
+
+
+def test_columns_without_a_declared_value_are_told_to_their_owner(tmp_path, caplog):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b,c,d\nF,x,,ABC\nM,y,?,\n")
+    domains = {"integer": [0, 9]}, {"number": [0, 1]}, {"text": 3, "alphabet": "a-c"}
+    schema = Schema.of({"a": ["Female", "Male"], "b": domains[0], "c": domains[1], "d": domains[2]})
+    read_table(path, schema)
+    assert [line.split(": ")[-1] for line in caplog.messages] == [
+        "every one counts as (other)",
+        *["every one counts as missing"] * 3,
+    ]
+    caplog.clear()
+    path.write_text("a,b,c,d\nF,x,,ABC\nMale,99,1,a\n\n")
+    read_table(path, schema)
+    assert not caplog.messages

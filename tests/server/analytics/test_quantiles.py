@@ -15,9 +15,9 @@ from zerosum.server.analytics.quantiles import (
     LeafCounts,
     excess_rank_deviations,
     excess_ranks,
-    first_crossing,
     leaf_counts,
     leaf_ends,
+    likeliest_leaf,
     possible_leaves,
 )
 
@@ -105,19 +105,20 @@ def test_least_squares_ranks_are_surer_than_summed_leaves() -> None:
     assert tree_sd.max() < 0.2 * flat_sd.max()
 
 
-def test_crossing_is_the_first_leaf_whose_end_reaches_the_rank() -> None:
-    assert first_crossing(excess_ranks(np.array([1.0, 1, 1, 1]), 0.5)) == 1
-    assert first_crossing(excess_ranks(np.array([1.0, 1, 1, 1]), 0.51)) == 2
-    # Noise may take the ranks down again: the first time counts.
-    assert first_crossing(excess_ranks(np.array([3.0, -2, 3]), 0.5)) == 0
+def test_likeliest_leaf_is_where_most_ranks_are_passed() -> None:
+    assert likeliest_leaf(excess_ranks(np.array([1.0, 1, 1, 1]), 0.5)) == 1
+    assert likeliest_leaf(excess_ranks(np.array([1.0, 1, 1, 1]), 0.51)) == 2
+    # One rank above 0 among many below is noise, and so is one below 0 among many above.
+    assert likeliest_leaf(np.array([-9.0, -8, 1, -8, -7, 3, 9])) == 4
+    assert likeliest_leaf(np.array([-9.0, -8, 7, 8, -1, 8, 9])) == 1
 
 
-def test_possible_leaves_reach_from_the_first_to_the_last() -> None:
+def test_possible_leaves_are_all_that_are_not_ruled_out() -> None:
     excess = np.array([-9.0, -6, -1, 1, 2, 9])
     assert possible_leaves(excess, np.zeros(6)) == (2, 2)
     assert possible_leaves(excess, np.full(6, 1.5)) == (1, 3)
     assert possible_leaves(excess, np.full(6, 100.0)) == (0, 4)
-    # Noise rules out a leaf here and there; the one that holds the quantile may lie beyond.
+    # One beyond a leaf that is ruled out counts too: noise may have passed 0 before the records do.
     dented = np.array([-9.0, 1, 5, 0, 0, 9])
     assert possible_leaves(dented, np.full(6, 1.5)) == (0, 4)
 
@@ -144,6 +145,25 @@ def test_intervals_cover_where_few_records_lie(scale: float) -> None:
     assert spoken.sum() >= 20
     covered = ((low <= held) & (held <= high))[spoken].mean(axis=0)
     assert covered.min() >= 0.9
+
+
+def test_intervals_cover_where_few_records_lie_in_many_leaves() -> None:
+    """442 records in 351 leaves: noise passes the rank of a quantile far below the least record."""
+    noise = ReleasedNoise("geometric", 12.0, 1.5)
+    column = IntegerColumn(low=50, high=400)
+    rng = np.random.default_rng(5)
+    x = np.clip(rng.normal(187, 35, 442).astype(np.int64), 97, 301)
+    query = Quantile(column="x", q=(0.5,))
+    cells = exact(query, Table.of({"x": x.tolist()}, Schema(columns={"x": column})))
+    truth, inside, errors = np.quantile(x, 0.25, method="inverted_cdf"), 0, []
+    for _ in range(200):
+        added, taken = rng.negative_binomial(1.5, 1 - math.exp(-1 / 12), (2, CELLS))
+        leaves = leaf_counts(cells + added - taken, noise, column)
+        low, high = leaves.interval(0.25, 0.95)
+        inside += bool(low <= truth <= high)
+        errors.append(abs(leaves.quantile(0.25) - truth))
+    assert inside >= 0.95 * 200
+    assert np.mean(errors) < 12
 
 
 def test_no_records_have_no_quantiles() -> None:

@@ -140,3 +140,15 @@ def test_oracles_say_the_widest_interval() -> None:
     low, high = made.interval(0.95)
     widest = int(np.ceil(max((made.values - low).max(), (high - made.values).max())))
     assert f"each within {widest} (95 % each)" in made.sentence()
+
+
+def test_records_that_a_cap_leaves_out_are_not_said_to_be_all() -> None:
+    asked = question(Count(), SCHEMA)
+    capped = asked.privacy.model_copy(update={"unit": "client", "cap": 2})
+    asked = asked.model_copy(update={"privacy": capped})
+    made = answer(asked, np.array([600]), ReleasedNoise("geometric", 1 / 64), 300)
+    assert made.sentence() == "The 300 clients hold 600 records (at most 2 of each) (95 %)."
+    assert made.to_json(0.95)["cap"] == 2
+    report = question(Oracle(column="sex", oracle="k-rr"), SCHEMA, scale=1.0)
+    said = answer(report, np.array([150, 100, 50]), None, 300).sentence()
+    assert said.startswith("By sex, the 300 clients' records (at most 1 of each) are ")

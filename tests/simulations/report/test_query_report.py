@@ -223,17 +223,20 @@ def test_observers_share_one_table_with_the_caveat_of_local(whole: Page) -> None
     assert "one share of geometric noise is 0 with probability 0.479 to 0.99" in whole.text
 
 
-def test_posterior_is_the_worked_example() -> None:
-    low, high = queries_words.posterior(0.1)
-    assert (round(low, 4), round(high, 4)) == (0.3619, 0.4421)
-    assert queries_words.posterior(5.0)[1] == 1.0
+def test_posterior_multiplies_the_odds() -> None:
+    for epsilon in (0.1, 1.0, 5.0):
+        low, high = queries_words.posterior(epsilon)
+        assert math.log(high / (1 - high)) == pytest.approx(math.log(0.4 / 0.6) + epsilon)
+        assert math.log(low / (1 - low)) == pytest.approx(math.log(0.4 / 0.6) - epsilon)
+    assert queries_words.posterior(0.0) == (0.4, 0.4)
     assert queries_words.posterior(1e6) == (0.0, 1.0)
-    assert queries_words.believed(0.1) == "prior .40 becomes between .362 and .442"
-    assert queries_words.believed(8.4) == "prior .40 becomes between .00009 and 1"
+    assert queries_words.believed(0.1) == "prior .40 becomes between .376 and .424"
+    assert queries_words.believed(1.0) == "prior .40 becomes between .197 and .644"
+    assert queries_words.believed(8.4) == "prior .40 becomes between .0001 and 1"
 
 
 def test_belief_is_said_of_pure_epsilons_alone(tmp_path: Path, whole: Page) -> None:
-    assert "count, few , epsilon 0.1: prior .40 becomes between .362 and .442" in whole.text
+    assert "count, few , epsilon 0.1: prior .40 becomes between .376 and .424" in whole.text
 
     def other_law(folder: Path) -> None:
         text = (folder / QUERY_LEDGER).read_text(encoding="utf-8")

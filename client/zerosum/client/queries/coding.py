@@ -1,7 +1,6 @@
 """Code a column's values by its domain: numbers clamped, categories as cells."""
 
-from collections.abc import Callable, Iterable
-from datetime import datetime, time
+from collections.abc import Callable, Container, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -26,6 +25,8 @@ _ABSENT = frozenset({"None", "nan", "NaT", "<NA>"})
 def coded(column: Column, values: Iterable[Any]) -> NDArray[Any]:
     """Code one column's values: numbers clamped, categories as cells, blanks stripped.
 
+    Of a category, ``1.0`` is ``1`` where that alone is listed.
+
     Parameters
     ----------
     column : Column
@@ -49,34 +50,42 @@ def coded(column: Column, values: Iterable[Any]) -> NDArray[Any]:
             whole = np.where(present, found, column.low).astype(np.int64)
             found = np.where(present, whole - column.low, MISSING)
     elif isinstance(column, CategoryColumn):
-        found = _categories(column, values)
+        cells = {value: cell for cell, value in enumerate(column.values)}
+        found = _each(values, lambda text: cells.get(_listed(text, cells), len(cells)), np.int64)
     else:
         found = _each(values, _reader(column), np.dtype(f"<U{column.length}"))
     found.flags.writeable = False
     return found
 
 
-def _categories(column: CategoryColumn, values: Iterable[Any]) -> NDArray[Any]:
-    """Return the cell of each value; the last one for what is unlisted or missing."""
-    cells = {value: cell for cell, value in enumerate(column.values)}
-    values = list(values)
-    found = _each(values, lambda text: cells.get(text, len(cells)), np.int64)
-    # A whole number or a day that a file keeps by its type prints as "1.0", or with a midnight,
-    # where one value of its column is missing: it is the category that a CSV would have.
-    for row in np.flatnonzero(found == len(cells)):
-        if not isinstance(values[row], str):
-            found[row] = cells.get(_shortest(values[row]), len(cells))
-    return found
+def all_missing(column: Column, codes: NDArray[Any]) -> bool:
+    """Whether no value is one of the column's domain: each is missing, unlisted or unreadable.
+
+    Parameters
+    ----------
+    column : Column
+    codes : ndarray
+        As :func:`coded` returns them.
+
+    Returns
+    -------
+    bool
+        True for no values at all.
+    """
+    if isinstance(column, NumberColumn):
+        return bool(np.isnan(codes).all())
+    if isinstance(column, CategoryColumn):
+        return bool(np.all(codes == len(column.values)))
+    return bool(np.all(codes == (MISSING if isinstance(column, IntegerColumn) else "")))
 
 
-def _shortest(value: Any) -> str:
-    """Return a whole number without its point, and a midnight as its day."""
-    if isinstance(value, float | np.floating) and float(value).is_integer():
-        return str(int(value))
-    # pandas' missing day is a datetime that equals nothing, itself neither.
-    if isinstance(value, datetime) and value == value and value.time() == time.min:
-        return value.date().isoformat() if value.tzinfo is None else str(value)
-    return str(value)
+def _listed(text: str, cells: Container[str]) -> str:
+    if text in cells:
+        return text
+    # Where a value of a column is missing, files often have 1.0 for 1, and days with a midnight.
+    whole, point, zeros = text.partition(".")
+    is_whole = point and zeros.strip("0") == "" and whole.removeprefix("-").isdecimal()
+    return whole if is_whole else text.removesuffix(" 00:00:00")
 
 
 def _reader(column: TextColumn) -> Callable[[str], str]:

@@ -1,5 +1,6 @@
 """Hold a client's table, coded by a schema, and read it from a file."""
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -10,13 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.client.nearest_word import did_you_mean
-from zerosum.client.queries.coding import coded
+from zerosum.client.queries.coding import all_missing, coded
 from zerosum.client.queries.errors import QueryError
-from zerosum.client.queries.schema import Schema
+from zerosum.client.queries.schema import OTHER, CategoryColumn, Schema
 from zerosum.client.queries.table_files import header, read_columns
 
 CACHED_TABLES = 4
 """Tables kept in memory: one for each schema that a file was read by."""
+
+log = logging.getLogger("zerosum.client")
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,20 @@ def _read(path: str, modified: int, size: int, domains: bytes, names: tuple[str,
         Table.of({name: values[theirs] for name, theirs in own.items()}, schema)
         for values in read_columns(path, names)
     ]
-    return _joined(parts) if parts else Table.empty(schema)
+    table = _joined(parts) if parts else Table.empty(schema)
+    _warn_of_unread(path, own, table)
+    return table
+
+
+def _warn_of_unread(path: str, names: Mapping[str, str], table: Table) -> None:
+    """Tell the data's owner, whose log this is, of columns that no row has a declared value of."""
+    for name, column in table.schema.columns.items():
+        if table.size and all_missing(column, table.columns[name]):
+            log.warning(
+                '%s: no row\'s "%s" is of the declared domain: every one counts as %s',
+                *(path, names[name]),
+                OTHER if isinstance(column, CategoryColumn) else "missing",
+            )
 
 
 def _joined(parts: list[Table]) -> Table:

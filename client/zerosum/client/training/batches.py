@@ -1,7 +1,7 @@
 """Cut a client's examples into the batches of local training."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -152,7 +152,7 @@ class Batch:
     """
 
     examples: Examples
-    rows: torch.Tensor | None
+    rows: torch.Tensor | None = field(repr=False)
     size: int
     part: int | None
 

@@ -85,6 +85,20 @@ def answer(
         raise QueryError(
             f"{query.kind}: a sum of shape {noisy.shape}; the query has {length} cells"
         )
+    made = _made(question, noisy, noise, clients, payload)
+    # A sentence about records says so where some of them were not looked at.
+    cap = question.privacy.cap if question.privacy.unit == "client" else None
+    return made if cap is None else replace(made, details={**made.details, "cap": cap})
+
+
+def _made(
+    question: QueryQuestion,
+    noisy: NDArray[np.int64],
+    noise: ReleasedNoise | None,
+    clients: int,
+    payload: bytes,
+) -> Answer:
+    query, schema = question.query, question.domains
     if isinstance(query, Oracle):
         return _oracle(query, schema, noisy, clients, question.privacy.scale)
     if noise is None:

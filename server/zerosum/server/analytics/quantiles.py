@@ -81,7 +81,7 @@ class LeafCounts:
         """
         if self.too_few:
             return math.nan
-        leaf = first_crossing(excess_ranks(self.counts, q))
+        leaf = likeliest_leaf(excess_ranks(self.counts, q))
         middle = (self.lows[leaf] + self.highs[leaf]) / 2
         return math.floor(middle) if self.integers else float(middle)
 
@@ -119,7 +119,7 @@ class LeafCounts:
         if self.too_few:
             return None
         excess, half = excess_ranks(self.counts, q), self._half_widths(q, level)
-        leaf = first_crossing(excess)
+        leaf = likeliest_leaf(excess)
         if possible_leaves(excess, half) != (leaf, leaf):
             return None
         if self.counts[leaf] <= half[leaf] + half[leaf + 1]:
@@ -251,8 +251,12 @@ def excess_rank_deviations(parents: Sequence[Places], spreads: Sequence[Reals], 
     return np.sqrt(np.concatenate(([start], np.maximum(0.0, squares + b))))
 
 
-def first_crossing(excess: Reals) -> int:
-    """Return the first leaf at whose end G is 0 or more.
+def likeliest_leaf(excess: Reals) -> int:
+    """Return the leaf at which G passes 0, if it is made to ascend by least squares.
+
+    True ranks ascend, noisy ones do not: over many leaves that are nearly empty one of them passes
+    0 by its noise, far from where most of them do. The ascending fit passes 0 where the running sum
+    of G is least, which one such leaf does not move.
 
     Parameters
     ----------
@@ -264,8 +268,8 @@ def first_crossing(excess: Reals) -> int:
     int
         A leaf, from 0.
     """
-    records = excess[-1] - excess[0]
-    return int(np.argmax(excess[1:] >= -_ROUNDING * records))
+    rounding = _ROUNDING * float(excess[-1] - excess[0])
+    return int(np.argmin(np.cumsum(excess[:-1] + rounding)))
 
 
 def possible_leaves(excess: Reals, half_widths: Reals) -> tuple[int, int]:
@@ -273,11 +277,9 @@ def possible_leaves(excess: Reals, half_widths: Reals) -> tuple[int, int]:
 
     A leaf holds it if G is below 0 at its beginning and 0 or more at its end. A leaf is ruled out
     where noise within the half widths cannot have hidden that: G less the half width is 0 or more
-    at its beginning, or G plus the half width below 0 at its end.
-
-    Leaves between the two may be ruled out: where few records lie, noise does so to some of many
-    leaves by chance. The one that holds the quantile is ruled out as rarely as the level says; that
-    any leaf on the way to it is, happens far more often.
+    at its beginning, or G plus the half width below 0 at its end. The leaf that holds it is ruled
+    out by either with half of what the level leaves, wherever it is: so all leaves count that are
+    not ruled out, and not only those next to each other.
 
     Parameters
     ----------
@@ -291,13 +293,12 @@ def possible_leaves(excess: Reals, half_widths: Reals) -> tuple[int, int]:
     first, last : int
         Leaves, both included.
     """
-    leaf = first_crossing(excess)
     rounding = _ROUNDING * float(excess[-1] - excess[0])
     possible = excess[:-1] < half_widths[:-1] - rounding
     possible &= excess[1:] >= -half_widths[1:] - rounding
-    possible[leaf] = True
-    found = np.flatnonzero(possible)
-    return int(found[0]), int(found[-1])
+    possible[likeliest_leaf(excess)] = True
+    leaves = np.flatnonzero(possible)
+    return int(leaves[0]), int(leaves[-1])
 
 
 def _over_siblings(

@@ -50,8 +50,8 @@ def create_folder(path: Path, plan: PlanFile) -> Path:
     """
     if is_query_folder(path):
         raise QueryError(
-            f"--out {path} already holds queries: choose another folder, or go on with --resume "
-            f"{path}"
+            f"{path} already holds queries: choose another folder (out), or go on with zerosum "
+            f'query --resume {path}, from Python Federation.resume("{path}")'
         )
     check_unused(path)
     try:

@@ -98,8 +98,9 @@ def _count(answer: Answer, level: float) -> str:
     where = answer.query.where
     if where is None:
         hold = "holds" if answer.clients == 1 else "hold"
-        return f"The {_clients(answer)} {hold} {between} records ({_percent(level)})."
-    held = f"{between} of the {_clients_of(answer)} records have {predicate_words(where)}"
+        what = f"{between} records{_used(answer)}"
+        return f"The {_clients(answer)} {hold} {what} ({_percent(level)})."
+    held = f"{between} of {_records(answer)} have {predicate_words(where)}"
     return f"{_capital(held)} ({_percent(level)})."
 
 
@@ -200,8 +201,17 @@ def _within(answer: Answer, level: float) -> str:
 
 def _whose(answer: Answer) -> str:
     where = answer.query.where
-    records = f"the {_clients_of(answer)} records"
+    records = _records(answer)
     return records if where is None else f"those of {records} that have {predicate_words(where)}"
+
+
+def _records(answer: Answer) -> str:
+    return f"the {_clients_of(answer)} records{_used(answer)}"
+
+
+def _used(answer: Answer) -> str:
+    cap = answer.details.get("cap")
+    return "" if cap is None else f" (at most {_number(cap)} of each)"
 
 
 def _clients(answer: Answer) -> str:

@@ -127,8 +127,8 @@ def spent(record: QueryRecord) -> str:
 def posterior(epsilon: float, prior: float = PRIOR) -> tuple[float, float]:
     """Return what a belief can become by answers of a pure epsilon.
 
-    By Bayes' rule it is multiplied by a ratio of two probabilities of the answers, which is between
-    exp(-epsilon) and exp(epsilon).
+    By Bayes' rule its odds are multiplied by a ratio of two probabilities of the answers, which is
+    between exp(-epsilon) and exp(epsilon).
 
     Parameters
     ----------
@@ -142,7 +142,9 @@ def posterior(epsilon: float, prior: float = PRIOR) -> tuple[float, float]:
     low, high : float
         Probabilities.
     """
-    return prior * math.exp(-epsilon), min(1.0, prior * math.exp(min(epsilon, 700.0)))
+    factor = math.exp(-epsilon)
+    against = 1 - prior
+    return prior * factor / (prior * factor + against), prior / (prior + against * factor)
 
 
 def believed(epsilon: float) -> str:
