@@ -195,7 +195,7 @@ def test_parquet_without_its_reader_names_the_extra(tmp_path, monkeypatch):
                 pd.Timestamp(day)
                 for day in ("2020-01-01", "", "2020-01-02 06:00", "2020-01-01 01:00")
             ],
-            [0, 1, 2, 2],
+            [0, 2, 1, 2],
         ),
     ],
 )
