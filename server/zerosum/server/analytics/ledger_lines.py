@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from zerosum.server.privacy.ledger_file import (
     Count,
+    LedgerLine,
     LedgerMismatchError,
     complete_lines,
     parse_line,
@@ -25,12 +26,7 @@ Receipts: TypeAlias = Mapping[ObserverName, Mapping[str, Any] | None]
 """By observer the event that a sum costs against it, in plain values; None: nothing bounds it."""
 
 
-class _Line(BaseModel):
-    # Strict but for tuples, which JSON has as arrays: "3" is no round, and true no client.
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class PlannedSums(_Line):
+class PlannedSums(LedgerLine):
     """Sums of one query that the rule "plan" fixes before the first answer."""
 
     ask: str
@@ -38,7 +34,7 @@ class PlannedSums(_Line):
     receipts: dict[ObserverName, dict[str, Any] | None]
 
 
-class QueryHeader(_Line):
+class QueryHeader(LedgerLine):
     """The first line: the budget, and what every receipt follows from.
 
     Attributes
@@ -58,10 +54,10 @@ class QueryHeader(_Line):
     protocol: str
     honest_fraction: float
     budget: dict[str, str | float]
-    planned: list[PlannedSums] = []
+    planned: list[PlannedSums] = Field(default_factory=list)
 
 
-class QueryCharged(_Line):
+class QueryCharged(LedgerLine):
     """Clients are about to be asked for their vectors.
 
     Attributes
@@ -97,14 +93,14 @@ class QueryCharged(_Line):
     clients: list[Count]
 
 
-class QuerySumCharged(_Line):
+class QuerySumCharged(LedgerLine):
     """A sum is about to be opened."""
 
     type: Literal["sum"] = "sum"
     key: Annotated[QueryKey, Field(strict=False)]
 
 
-class QuerySessionEnded(_Line):
+class QuerySessionEnded(LedgerLine):
     """A session ended with so many survivors."""
 
     type: Literal["survived"] = "survived"
@@ -113,7 +109,7 @@ class QuerySessionEnded(_Line):
     survived: Count
 
 
-class QuerySumAbandoned(_Line):
+class QuerySumAbandoned(LedgerLine):
     """A sum was given up: the next attempt at this part is another sum."""
 
     type: Literal["abandoned"] = "abandoned"

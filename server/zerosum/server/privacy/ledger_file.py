@@ -24,12 +24,14 @@ class LedgerMismatchError(ConfigError):
     """A ledger on disk belongs to a run of other parameters, or cannot be read."""
 
 
-class _Line(BaseModel):
+class LedgerLine(BaseModel):
+    """A line as it is checked: nothing unknown, and nothing taken for what it is not."""
+
     # Strict but for tuples, which JSON has as arrays: "3" is no round, and true no client.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class RunHeader(_Line):
+class RunHeader(LedgerLine):
     """The first line: the settings that every figure follows from.
 
     Attributes
@@ -63,7 +65,7 @@ class RunHeader(_Line):
         return kinds
 
 
-class ContributionsCharged(_Line):
+class ContributionsCharged(LedgerLine):
     """Clients are about to be asked for their vectors; ``cohort`` is the session's n."""
 
     type: Literal["contributions"] = "contributions"
@@ -72,14 +74,14 @@ class ContributionsCharged(_Line):
     clients: list[Count]
 
 
-class SumCharged(_Line):
+class SumCharged(LedgerLine):
     """A sum is about to be opened."""
 
     type: Literal["sum"] = "sum"
     key: Annotated[Key, Field(strict=False)]
 
 
-class SessionEnded(_Line):
+class SessionEnded(LedgerLine):
     """A session ended, opened or abandoned, with so many survivors."""
 
     type: Literal["survived"] = "survived"
