@@ -38,10 +38,7 @@ class SimulatedCohort:
 
     def answering(self, stage: str, clients: Sequence[int], round: int) -> list[int]:
         """Return which of these clients do not vanish at a stage."""
-        if self._faults.none:
-            return list(clients)
-        kind = STAGE_TYPES[stage]
-        return [index for index in clients if not self._faults.vanishes(round, index, kind)]
+        return self._faults.answering(stage, clients, round)
 
     def total(
         self, request: Request, session: Session, clients: Sequence[int]

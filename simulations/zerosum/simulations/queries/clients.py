@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from zerosum.client.flower.client_app import build_app
 from zerosum.client.protocol.client_vector import Work, client_of
-from zerosum.client.protocol.flower_messages import STAGE_TYPES
 from zerosum.client.protocol.noise_source import Entropy
 from zerosum.client.queries.table import Table
 from zerosum.client.request import QueryQuestion, Request
@@ -91,8 +90,7 @@ class TableCohort:
         sequence of int
             In order.
         """
-        kind = STAGE_TYPES[stage]
-        return [i for i in clients if not self._faults.vanishes(round, i, kind)]
+        return self._faults.answering(stage, clients, round)
 
     def total(
         self, request: Request, session: Session, clients: Sequence[int]
