@@ -16,6 +16,7 @@ def script(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("check", "seconds", "said", "code"),
     [

@@ -73,6 +73,7 @@ def loaded(arguments: list[str], heavy: tuple[str, ...] = HEAVY, more: str = "")
     return done.stdout.split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -269,6 +269,7 @@ def test_an_empty_folder_that_one_stands_in_or_links_to_takes_a_report(runs, tmp
         write_public_report(runs[0], tmp_path / "inside" / "out")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
