@@ -55,6 +55,7 @@ WITHHELD: Final = (
     "workers",
     "device",
     "trainer",
+    "log",
     "data",
     "faults",
     "deployment",
