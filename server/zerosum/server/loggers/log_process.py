@@ -11,7 +11,13 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import IO, Protocol
+
+from zerosum.client.files.file_lock import held_alone
+
+LONGEST_WAIT_SECONDS = 60.0
+"""For the logger of a run that died: it still writes what it was told."""
 
 
 class Writer(Protocol):
@@ -43,15 +49,17 @@ def serve(name: str, lines: IO[bytes]) -> None:
         JSON objects. Without a last one that says so, the run that wrote them has died.
     """
     start = json.loads(lines.readline())
-    writer: Writer = importlib.import_module(MODULES[name]).opened(start)
-    completed = False
-    for line in lines:
-        message = json.loads(line)
-        if "end" in message:
-            completed = bool(message["end"])
-            break
-        writer.write(message["round"], message["figures"])
-    writer.close(completed)
+    library = importlib.import_module(MODULES[name])
+    with held_alone(Path(start["folder"]) / f".{name}.lock", LONGEST_WAIT_SECONDS):
+        writer: Writer = library.opened(start)
+        completed = False
+        for line in lines:
+            message = json.loads(line)
+            if "end" in message:
+                completed = bool(message["end"])
+                break
+            writer.write(message["round"], message["figures"])
+        writer.close(completed)
 
 
 def main() -> None:

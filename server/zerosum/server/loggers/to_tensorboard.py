@@ -1,5 +1,6 @@
 """Write figures as TensorBoard's events, in folder ``tensorboard`` of the run."""
 
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,8 @@ class TensorBoard:
 
     def __init__(self, folder: Path, began: int) -> None:
         self._began, self._written = began, written(folder)
+        # The library names its file after the machine.
+        socket.gethostname = lambda: "zerosum"
         self._writer = Writer(str(folder))
 
     def write(self, round: int, figures: Mapping[str, float]) -> None:
