@@ -56,7 +56,7 @@ def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict
     """Return ``values`` with overrides ``a.b=c`` applied; ``c`` is TOML, or else a bare string.
 
     The bare word ``unset`` takes a key, or a section, out: its default holds again. So does
-    ``none`` where that is what the default says, as for ``data.limit``. Setting one of
+    ``none`` where by default there is none, as of ``data.limit``. Setting one of
     two exclusive keys (``privacy.epsilon`` and ``noise_multiplier``, ``training.epochs`` and
     ``steps``) takes the other out by itself, and so does setting what a key depends on to a value
     under which it means nothing, as ``privacy.unit=client`` for ``privacy.lot``.
@@ -233,13 +233,7 @@ def all_keys(model: type[BaseModel] = Experiment, prefix: str = "") -> list[str]
     list of str
         In the order of the fields.
     """
-    keys: list[str] = []
-    for name, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            keys += all_keys(field.annotation, f"{prefix}{name}.")
-        else:
-            keys.append(prefix + name)
-    return keys
+    return list(defaults(model, prefix))
 
 
 _RIVALS = [frozenset({"epsilon", "noise_multiplier"}), frozenset({"epochs", "steps"})]
@@ -259,21 +253,50 @@ UNSET = "unset"
 
 _NONE = "none"
 
-_MAY_BE_NONE = frozenset(
-    {
-        "data.clients",
-        "data.limit",
-        "data.project",
-        "model.components",
-        "model.inputs",
-        "privacy.examples",
-        "privacy.lot",
-        "training.steps",
-    }
-)
-"""Keys that ``none`` takes out, too: numbers of something that is not there where they are absent.
+_NOT_ABSENCE: Mapping[str, str] = {
+    "privacy.noise_multiplier": "privacy.model=none is without noise",
+    "evaluation.federated_metrics": "evaluation.federated_metrics={} is without any",
+    "data.features": "without any there is nothing to learn from",
+    "data.header": "data.header=false is without names",
+    "data.decimal": "data.thousands=none is without marks between thousands",
+    "data.separator": "where it is absent it is guessed",
+    "data.thousands": "none is a word of its own",
+}
+"""Keys that may be absent, and of which ``none`` would say something else than their absence.
 
-Not the noise: without privacy.noise_multiplier there is the default one, which is not none."""
+Without privacy.noise_multiplier there is the default noise, which is not none.
+"""
+
+
+@cache
+def keys_of_none() -> frozenset[str]:
+    """Return the keys that ``none`` takes out, as ``unset`` does: those absent by default."""
+    absent = {key for key, default in defaults().items() if default is None}
+    return frozenset(absent - _NOT_ABSENCE.keys())
+
+
+def defaults(model: type[BaseModel] = Experiment, prefix: str = "") -> dict[str, Any]:
+    """Return the default of every key.
+
+    Parameters
+    ----------
+    model : type of BaseModel
+        Whose fields, sections included.
+    prefix : str
+        Of each key.
+
+    Returns
+    -------
+    dict of str to object
+        In the order of the fields; None where a key is absent by default.
+    """
+    found: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            found |= defaults(field.annotation, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = field.get_default(call_default_factory=True)
+    return found
 
 
 def _drop_rival(section: dict[str, Any], key: str, given: set[str]) -> None:
@@ -293,7 +316,7 @@ def _split_override(text: str) -> tuple[str, Any]:
     key = key.strip()
     if not equals or not key or "" in key.split(".") or key.count(".") > 3 or "\n" in text:
         raise ConfigError(f"--set {text!r} is not of the form key=value, as rounds=10")
-    if raw.strip() == UNSET or (raw.strip() == _NONE and key in _MAY_BE_NONE):
+    if raw.strip() == UNSET or (raw.strip() == _NONE and key in keys_of_none()):
         return key, _UNSET
     try:
         return key, tomllib.loads(f"value = {raw}")["value"]
@@ -324,7 +347,17 @@ def _explain(error: ValidationError, values: Mapping[str, Any]) -> str:
     where = f"{key or 'experiment'}{given}: "
     if first["type"] == "value_error" and key not in _keys() and _named(message):
         where = ""
-    return f"{where}{message} (see docs/configuration.md)"
+    return f"{where}{message}{_taken_out(key, shown)} (see docs/configuration.md)"
+
+
+def _taken_out(key: str, shown: object) -> str:
+    """Return how a key is taken out, where its value is a word that was meant to."""
+    if shown not in (_NONE, UNSET) or key not in _keys():
+        return ""
+    default, other = defaults()[key], _NOT_ABSENCE.get(key)
+    what = "takes it out" if default is None else f"gives back its default, {default!r}"
+    said = f"; {other}" if other and shown == _NONE else ""
+    return f"{said}; {key}={UNSET} {what}"
 
 
 def _named(message: str) -> bool:

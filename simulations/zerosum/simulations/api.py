@@ -22,6 +22,7 @@ from zerosum.client.training.threads import one_thread
 from zerosum.client.training.torch_seed import seeded
 from zerosum.secagg.randomness import derive_seed
 from zerosum.server.config import ConfigError
+from zerosum.server.loggers.round_logs import RoundLogs, check_loggers
 from zerosum.server.planning.preflight import check_device, check_precision, prepare
 from zerosum.server.privacy.protections import planned_protections
 from zerosum.server.runs.records import RoundRecord
@@ -91,6 +92,7 @@ def plan(experiment: Experiment) -> Plan:
 
 
 def _planned(experiment: Experiment) -> Plan:
+    check_loggers(experiment)
     check_device(experiment)
     check_precision(experiment)
     workers_of(experiment)
@@ -225,8 +227,8 @@ def resume(
     path : str or Path
         The run folder.
     overrides : iterable of str
-        Only ``rounds`` may grow; ``data.path``, ``engine`` and ``workers`` may change. A round that
-        was begun is done again with the same noise, and so on the same records alone.
+        Only ``rounds`` may grow; ``data.path``, ``engine``, ``workers`` and ``log`` may change. A
+        round that was begun is done again with the same noise, and so on the same records alone.
     config : optional
         The experiment, to check that it is the one in the folder.
     on_round, report
@@ -306,6 +308,12 @@ def simulate(
         coordinator = environment.coordinator(
             experiment, planned.population, _run_id(experiment), engine
         )
+        logs = RoundLogs(
+            experiment,
+            folder,
+            planned.population,
+            noise_from_seed=entropy.reproducible and not experiment.privacy.exact,
+        )
         training = FederatedTraining(
             experiment,
             planned.task,
@@ -313,13 +321,14 @@ def simulate(
             coordinator,
             entropy,
             folder,
-            on_round,
+            logs.after(on_round),
             engine={"name": engine.name, "workers": engine.workers},
             take_tally=engine.take_tally,
         )
         if experiment != folder.experiment:
             folder.write_config(experiment)
-        result = training.run()
+        with logs:
+            result = training.run()
         if report:
             from zerosum.simulations.report import write_report  # which imports matplotlib
 
@@ -340,5 +349,7 @@ def capacity(planned: Plan) -> tuple[int, int]:
 
 def _run_id(experiment: Experiment) -> bytes:
     """Derive the run id from the configuration: equal runs open equal sessions."""
-    same = experiment.model_copy(update={"rounds": 1, "engine": "auto", "workers": "auto"})
+    same = experiment.model_copy(
+        update={"rounds": 1, "engine": "auto", "workers": "auto", "log": []}
+    )
     return hashlib.sha256(b"zerosum/1 simulated run\0" + same.canonical()).digest()[:16]

@@ -27,13 +27,14 @@ def configuration_digest(experiment: Experiment) -> str:
 
 
 def fixed_part(experiment: Experiment) -> Experiment:
-    """Return an experiment without the keys that may change: rounds, workers, paths, nodes.
+    """Return an experiment without the keys that may change: rounds, workers, loggers, paths.
 
     Rounds are fixed where a learning rate follows them: other rounds would be other rates from the
     first one on.
     """
     data = experiment.data.model_copy(update={"path": None, "cache": None})
-    free = {"rounds": 1, "engine": "auto", "workers": "auto", "deployment": DeploymentSpec()}
+    free = {"rounds": 1, "engine": "auto", "workers": "auto", "log": []}
+    free |= {"deployment": DeploymentSpec()}
     if rounds_fixed_by(experiment):
         del free["rounds"]
     return experiment.model_copy(update={**free, "data": data})
