@@ -274,6 +274,11 @@ Under DP the run is charged for all planned rounds all the same. Absent: never."
         return self
 
     @property
+    def without_best(self) -> Self:
+        """Return the section without the keys about the best model."""
+        return self.model_copy(update=dict(_BEST_DEFAULTS))
+
+    @property
     def largest_is_best(self) -> bool:
         """Return whether large values of ``best`` are good ones."""
         return (self.mode or direction(self.best or "")) == "max"

@@ -230,8 +230,10 @@ def resume(
     path : str or Path
         The run folder.
     overrides : iterable of str
-        Only ``rounds`` may grow; ``data.path``, ``engine`` and ``workers`` may change. A round that
-        was begun is done again with the same noise, and so on the same records alone.
+        ``rounds`` and ``evaluation.patience`` may only grow; ``data.path``, ``engine`` and
+        ``workers`` may change. A round that was begun is done again with the same noise, and so on
+        the same records alone. A run that patience ended has come to its end, until that is
+        raised; one that its caller ended goes on.
     config : optional
         The experiment, to check that it is the one in the folder.
     on_round, report
@@ -345,5 +347,7 @@ def capacity(planned: Plan) -> tuple[int, int]:
 
 def _run_id(experiment: Experiment) -> bytes:
     """Derive the run id from the configuration: equal runs open equal sessions."""
-    same = experiment.model_copy(update={"rounds": 1, "engine": "auto", "workers": "auto"})
+    update = {"rounds": 1, "engine": "auto", "workers": "auto"}
+    update |= {"evaluation": experiment.evaluation.without_best}  # which changes no round
+    same = experiment.model_copy(update=update)
     return hashlib.sha256(b"zerosum/1 simulated run\0" + same.canonical()).digest()[:16]

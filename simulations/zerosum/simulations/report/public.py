@@ -8,8 +8,8 @@ full one: what a later version records stays inside until somebody adds it here.
 Public are the settings that every client was told before the first round, the number of clients in
 the roster, which rounds were released, and functions of the releases: the model, its metrics on
 public test data, sums that were opened with their constant noise, and the clip that follows them.
-The model is itself the last release, so it is copied. The seed is none of these: a simulation's
-cohorts and noise follow from it.
+The model is itself the last release, so it is copied, and so is the best one, an earlier release.
+The seed is none of these: a simulation's cohorts and noise follow from it.
 """
 
 import os
@@ -27,9 +27,10 @@ from zerosum.server.privacy.ledger_file import RunHeader
 from zerosum.server.privacy.noised_ratio import NOISE_STD
 from zerosum.server.privacy.rounding import epsilon_up
 from zerosum.server.privacy.run_ledger import NO_NOISE, SECRET_SEED
+from zerosum.server.runs.metrics_table import table_of
 from zerosum.server.runs.records import RoundRecord, Summary
 from zerosum.server.runs.results import final_metrics
-from zerosum.server.runs.run_folder import LEDGER, MODEL, REPORT, SUMMARY, RunFolder
+from zerosum.server.runs.run_folder import BEST, LEDGER, MODEL, REPORT, SUMMARY, TABLE, RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report.page import render_public
 from zerosum.simulations.report.record import RunRecord, read_run
@@ -73,6 +74,9 @@ _RELEASED: Final = (
     "federated_status",
 )
 """What a round's line says of its release, beside its metrics."""
+
+_OF_ENDS: Final = ("best", "ended_by", "planned_rounds")
+"""What the summary says of the best model and of a run's end."""
 
 _HIGHER_RATE: Final = (
     "the ledger's figure is above the one that the settings alone give, as where more clients "
@@ -119,9 +123,12 @@ def write_public_report(folder: RunFolder | Path, out: Path) -> Path:
         target = RunFolder(made)
         target.write(REPORT, render_public(run).encode(errors="backslashreplace"))
         target.rewrite_rounds(run.rounds)
+        target.write(TABLE, table_of(run.rounds))
         target.write_json(SUMMARY, _public_summary(run.summary))
         if run.finished and (folder.path / MODEL).is_file():
             shutil.copyfile(folder.path / MODEL, made / MODEL)
+        if run.finished and run.summary.best is not None and (folder.path / BEST).is_file():
+            shutil.copyfile(folder.path / BEST, made / BEST)
     return out / REPORT
 
 
@@ -151,6 +158,8 @@ def public_record(folder: RunFolder) -> RunRecord:
         population=population,
         noise_from_seed=bool(run.summary.noise_from_seed),
         settings=settings,
+        # Of models that are released, by a public metric; when the run ended anybody can count.
+        **{name: run.summary[name] for name in _OF_ENDS if name in run.summary},
     )
     return RunRecord(
         name=run.experiment.name,
