@@ -266,11 +266,6 @@ Under DP the run is charged for all planned rounds all the same. Absent: never."
                 f'evaluation.best = "{self.best}" is no name of a metric: write loss, or a metric '
                 f"of the task, {ALLOWED}"
             )
-        if self.mode is None and direction(self.best) is None:
-            raise ValueError(
-                f'evaluation.best = "{self.best}": its name does not say whether large or small '
-                "values are good: write evaluation.mode=max or evaluation.mode=min"
-            )
         return self
 
     @property
@@ -280,8 +275,20 @@ Under DP the run is charged for all planned rounds all the same. Absent: never."
 
     @property
     def largest_is_best(self) -> bool:
-        """Return whether large values of ``best`` are good ones."""
-        return (self.mode or direction(self.best or "")) == "max"
+        """Return whether large values of ``best`` are good ones.
+
+        Raises
+        ------
+        ValueError
+            If neither ``mode`` nor the name says so.
+        """
+        mode = self.mode or direction(self.best or "")
+        if mode is None:
+            raise ValueError(
+                f'evaluation.best = "{self.best}": its name does not say whether large or small '
+                "values are good: write evaluation.mode=max or evaluation.mode=min"
+            )
+        return mode == "max"
 
 
 class FaultSpec(Spec):

@@ -102,7 +102,6 @@ LINES = {
     "mode alone": ({"mode": "max"}, "evaluation.mode = max needs evaluation.best"),
     "a federated one": ({"best": "federated_loss"}, "of the clients' own data"),
     "a word of lines": ({"best": "count"}, "is no name of a metric"),
-    "no direction": ({"best": "bias"}, "write evaluation.mode=max or evaluation.mode=min"),
     "nought": ({"best": "loss", "patience": 0}, "evaluation.patience"),
 }
 
@@ -114,6 +113,12 @@ def test_keys_that_do_not_fit_are_refused_in_one_line(case):
         parse_experiment({"evaluation": values})
     assert line in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_direction_that_no_name_says_is_not_guessed():
+    with pytest.raises(ValueError, match=r"write evaluation\.mode=max or evaluation\.mode=min"):
+        _ = EvaluationSpec(best="bias").largest_is_best
+    assert EvaluationSpec(best="bias", mode="max").largest_is_best
 
 
 def test_a_configuration_without_these_keys_has_the_bytes_that_it_had():

@@ -127,7 +127,7 @@ def _check_patience(before: Experiment, after: Experiment, folder: RunFolder) ->
         had = "none" if old is None else old
         raise ConfigError(
             f"evaluation.patience = {new}: the run in {folder.path} was started with {had}; on "
-            "--resume it may only grow, or be taken out (none)"
+            "--resume it may only grow, or be taken out (evaluation.patience=unset)"
         )
     if after.rounds == before.rounds or new is None:
         return

@@ -39,7 +39,8 @@ def check_best(experiment: Experiment, task: Task) -> None:
     Raises
     ------
     ConfigError
-        If the task has no public test data, or no such metric on them.
+        If the task has no public test data, or no such metric on them, or one of which nothing says
+        whether large values are good.
     TaskError
         If its model cannot be evaluated on them.
     """
@@ -59,6 +60,10 @@ def check_best(experiment: Experiment, task: Task) -> None:
             f'evaluation.best = "{name}" is not measured on the task\'s test data, which have '
             f"{', '.join(known)}{did_you_mean(name, known)}"
         )
+    try:
+        _ = experiment.evaluation.largest_is_best
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 class BestModel:
