@@ -341,6 +341,12 @@ folder, for this run alone."""
         return self.timeouts.get(Stage(stage), usual)
 
 
+LoggerName = Literal["tensorboard", "wandb", "mlflow"]
+
+_USUAL: Mapping[str, object] = {"log": []}
+"""Keys of an experiment that earlier versions did not know, and what they are where nobody asks."""
+
+
 class Experiment(Spec):
     """One whole experiment, as written in a TOML file."""
 
@@ -375,6 +381,9 @@ as fit into memory, in one process; where one fails, its group is trained one by
 round. `auto`: fast on a CPU, batched on a GPU. What fast and batched \
 cannot train they leave to general, and the summary says so. All agree to float rounding, so this \
 too is fixed for a run."""
+    log: list[LoggerName] = Field(default_factory=list)
+    """Where else each round's public figures are written, as `["tensorboard", "wandb"]`; each \
+needs the extra of its name. docs/loggers.md says what goes where."""
     data: DataSpec = DataSpec()
     model: ModelSpec = ModelSpec()
     training: TrainSpec = TrainSpec()
@@ -386,6 +395,21 @@ too is fixed for a run."""
     evaluation: EvaluationSpec = EvaluationSpec()
     faults: FaultSpec = FaultSpec()
     deployment: DeploymentSpec = DeploymentSpec()
+
+    @model_serializer(mode="wrap")
+    def _usual_goes_without_saying(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Keep the digest of a configuration without them, by which old runs go on."""
+        return without_usual(write(self), _USUAL)
+
+    @field_validator("log", mode="before")
+    @classmethod
+    def _one_logger_is_a_list(cls, value: object) -> object:
+        return [value] if isinstance(value, str) else value
+
+    @field_validator("log")
+    @classmethod
+    def _loggers_are_named_once(cls, value: list[LoggerName]) -> list[LoggerName]:
+        return list(dict.fromkeys(value))
 
     @field_validator("trainer", mode="before")
     @classmethod

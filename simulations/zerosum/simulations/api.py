@@ -22,6 +22,7 @@ from zerosum.client.training.threads import one_thread
 from zerosum.client.training.torch_seed import seeded
 from zerosum.secagg.randomness import derive_seed
 from zerosum.server.config import ConfigError
+from zerosum.server.loggers.round_logs import RoundLogs, check_loggers
 from zerosum.server.planning.preflight import check_device, check_precision, prepare
 from zerosum.server.privacy.protections import planned_protections
 from zerosum.server.runs.records import OnRound
@@ -92,6 +93,7 @@ def plan(experiment: Experiment) -> Plan:
 
 
 def _planned(experiment: Experiment) -> Plan:
+    check_loggers(experiment)
     check_device(experiment)
     check_precision(experiment)
     workers_of(experiment)
@@ -230,8 +232,8 @@ def resume(
     path : str or Path
         The run folder.
     overrides : iterable of str
-        ``rounds`` and ``evaluation.patience`` may only grow; ``data.path``, ``engine`` and
-        ``workers`` may change. A round that was begun is done again with the same noise, and so on
+        ``rounds`` and ``evaluation.patience`` may only grow; ``data.path``, ``engine``, ``workers``
+        and ``log`` may change. A round that was begun is done again with the same noise, and so on
         the same records alone. A run that patience ended has come to its end, until that is
         raised; one that its caller ended goes on.
     config : optional
@@ -313,6 +315,12 @@ def simulate(
         coordinator = environment.coordinator(
             experiment, planned.population, _run_id(experiment), engine
         )
+        logs = RoundLogs(
+            experiment,
+            folder,
+            planned.population,
+            noise_from_seed=entropy.reproducible and not experiment.privacy.exact,
+        )
         training = FederatedTraining(
             experiment,
             planned.task,
@@ -320,13 +328,14 @@ def simulate(
             coordinator,
             entropy,
             folder,
-            on_round,
+            logs.after(on_round),
             engine={"name": engine.name, "workers": engine.workers},
             take_tally=engine.take_tally,
         )
         if experiment != folder.experiment:
             folder.write_config(experiment)
-        result = training.run()
+        with logs:
+            result = training.run()
         if report:
             from zerosum.simulations.report import write_report  # which imports matplotlib
 
@@ -347,7 +356,7 @@ def capacity(planned: Plan) -> tuple[int, int]:
 
 def _run_id(experiment: Experiment) -> bytes:
     """Derive the run id from the configuration: equal runs open equal sessions."""
-    update = {"rounds": 1, "engine": "auto", "workers": "auto"}
+    update = {"rounds": 1, "engine": "auto", "workers": "auto", "log": []}
     update |= {"evaluation": experiment.evaluation.without_best}  # which changes no round
     same = experiment.model_copy(update=update)
     return hashlib.sha256(b"zerosum/1 simulated run\0" + same.canonical()).digest()[:16]
