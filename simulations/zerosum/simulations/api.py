@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from zerosum.server.config import ConfigError
 from zerosum.server.loggers.round_logs import RoundLogs, check_loggers
 from zerosum.server.planning.preflight import check_device, check_precision, prepare
 from zerosum.server.privacy.protections import planned_protections
-from zerosum.server.runs.records import RoundRecord
+from zerosum.server.runs.records import OnRound
 from zerosum.server.runs.results import Result as Result
 from zerosum.server.runs.results import check_learnt
 from zerosum.server.runs.resume import check_same, held, warn_of_more_rounds
@@ -34,6 +34,7 @@ from zerosum.server.runs.run_folder import new_folder as new_folder
 from zerosum.server.runs.run_outcome import NothingLearntError as NothingLearntError
 from zerosum.server.spec import Experiment
 from zerosum.server.training.averaging import held_out
+from zerosum.server.training.best_model import check_best
 from zerosum.server.training.federated_metrics import Sample, with_metrics
 from zerosum.server.training.loop import FederatedTraining
 from zerosum.simulations.config import DEFAULT_EXPERIMENT, attempt, load_experiment
@@ -105,6 +106,7 @@ def _planned(experiment: Experiment) -> Plan:
     _check_examples(task, count, experiment)
     if experiment.server.rule_examples is not None:
         held_out(public_records(task, experiment.seed), experiment.server, experiment.seed)
+    check_best(experiment, task)
     experiment = with_metrics(experiment, task, _samples(task, count, experiment.seed))
     experiment = prepare(experiment, population=count, dimension=dimension)
     return Plan(experiment, task, count, dimension)
@@ -172,7 +174,7 @@ def run(
     *,
     overrides: Iterable[str] = (),
     out: str | Path | None = None,
-    on_round: Callable[[RoundRecord], None] = lambda record: None,
+    on_round: OnRound = lambda record: None,
     report: bool = True,
 ) -> Result:
     """Simulate an experiment and write its run folder.
@@ -186,7 +188,10 @@ def run(
     out : str or Path, optional
         The run folder, new or empty. Default: a new one under ``runs/``.
     on_round : callable, optional
-        Called after each round with its record.
+        Called after each round with its record, when all of the round is written. Where it returns
+        True, the run ends with it: ``result.summary.ended_by`` is "caller", and under DP the
+        epsilons are those of all planned rounds, for when a run ends tells of its models. Any other
+        value changes nothing.
     report : bool
         Whether to draw ``report.html`` at the end.
 
@@ -217,7 +222,7 @@ def resume(
     *,
     overrides: Iterable[str] = (),
     config: str | Path | Mapping[str, Any] | Experiment | None = None,
-    on_round: Callable[[RoundRecord], None] = lambda record: None,
+    on_round: OnRound = lambda record: None,
     report: bool = True,
 ) -> Result:
     """Continue a run from its last checkpoint, to the result it would have had.
@@ -227,8 +232,10 @@ def resume(
     path : str or Path
         The run folder.
     overrides : iterable of str
-        Only ``rounds`` may grow; ``data.path``, ``engine``, ``workers`` and ``log`` may change. A
-        round that was begun is done again with the same noise, and so on the same records alone.
+        ``rounds`` and ``evaluation.patience`` may only grow; ``data.path``, ``engine``, ``workers``
+        and ``log`` may change. A round that was begun is done again with the same noise, and so on
+        the same records alone. A run that patience ended has come to its end, until that is
+        raised; one that its caller ended goes on.
     config : optional
         The experiment, to check that it is the one in the folder.
     on_round, report
@@ -261,7 +268,7 @@ def resume(
 def simulate(
     planned: Plan,
     folder: RunFolder,
-    on_round: Callable[[RoundRecord], None] = lambda record: None,
+    on_round: OnRound = lambda record: None,
     *,
     report: bool = True,
 ) -> Result:
@@ -274,7 +281,7 @@ def simulate(
     folder : RunFolder
         Where it is written.
     on_round : callable, optional
-        Called with each round's record.
+        As for :func:`run`.
     report : bool
         Whether to draw the report.
 
@@ -349,7 +356,7 @@ def capacity(planned: Plan) -> tuple[int, int]:
 
 def _run_id(experiment: Experiment) -> bytes:
     """Derive the run id from the configuration: equal runs open equal sessions."""
-    same = experiment.model_copy(
-        update={"rounds": 1, "engine": "auto", "workers": "auto", "log": []}
-    )
+    update = {"rounds": 1, "engine": "auto", "workers": "auto", "log": []}
+    update |= {"evaluation": experiment.evaluation.without_best}  # which changes no round
+    same = experiment.model_copy(update=update)
     return hashlib.sha256(b"zerosum/1 simulated run\0" + same.canonical()).digest()[:16]

@@ -132,3 +132,29 @@ def metric_names(
     if first is not None:
         raise first
     return None
+
+
+def tested_names(task: Task, experiment: Experiment, data: "Dataset") -> list[str]:
+    """Find the names of what a test on public data reports, the loss first.
+
+    Parameters
+    ----------
+    task : Task
+    experiment : Experiment
+        Says how its model is made.
+    data : torch Dataset or pair of tensors
+        The task's public test data.
+
+    Returns
+    -------
+    list of str
+        Empty where the data hold no record.
+
+    Raises
+    ------
+    Exception
+        Of the task, where its model cannot be evaluated.
+    """
+    trainer = LocalTrainer(task, experiment.training, seed=experiment.seed)
+    sums = trainer.evaluate(trainer.initial_vector(), data, records=_TRIED)
+    return [name for name in sums if name != "count"] if sums["count"] else []

@@ -8,8 +8,8 @@ full one: what a later version records stays inside until somebody adds it here.
 Public are the settings that every client was told before the first round, the number of clients in
 the roster, which rounds were released, and functions of the releases: the model, its metrics on
 public test data, sums that were opened with their constant noise, and the clip that follows them.
-The model is itself the last release, so it is copied. The seed is none of these: a simulation's
-cohorts and noise follow from it.
+The model is itself the last release, so it is copied, and so is the best one, an earlier release.
+The seed is none of these: a simulation's cohorts and noise follow from it.
 """
 
 import os
@@ -27,12 +27,16 @@ from zerosum.server.planning.public_part import (
     release_bound,
 )
 from zerosum.server.planning.spent_budget import ledger_header
+from zerosum.server.runs.metrics_table import table_of
 from zerosum.server.runs.records import Summary
 from zerosum.server.runs.results import final_metrics
-from zerosum.server.runs.run_folder import LEDGER, MODEL, REPORT, SUMMARY, RunFolder
+from zerosum.server.runs.run_folder import BEST, LEDGER, MODEL, REPORT, SUMMARY, TABLE, RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report.page import render_public
 from zerosum.simulations.report.record import RunRecord, read_run
+
+_OF_ENDS: Final = ("best", "ended_by", "planned_rounds")
+"""What the summary says of the best model and of a run's end."""
 
 _COUNTED: Final = ("slack", "participations")
 """Parts of a bound that follow from how many took part."""
@@ -66,9 +70,12 @@ def write_public_report(folder: RunFolder | Path, out: Path) -> Path:
         target = RunFolder(made)
         target.write(REPORT, render_public(run).encode(errors="backslashreplace"))
         target.rewrite_rounds(run.rounds)
+        target.write(TABLE, table_of(run.rounds))
         target.write_json(SUMMARY, _public_summary(run.summary))
         if run.finished and (folder.path / MODEL).is_file():
             shutil.copyfile(folder.path / MODEL, made / MODEL)
+        if run.finished and run.summary.best is not None and (folder.path / BEST).is_file():
+            shutil.copyfile(folder.path / BEST, made / BEST)
     return out / REPORT
 
 
@@ -102,6 +109,8 @@ def public_record(folder: RunFolder) -> RunRecord:
         population=population,
         noise_from_seed=bool(run.summary.noise_from_seed),
         settings=public_settings(experiment),
+        # Of models that are released, by a public metric; when the run ended anybody can count.
+        **{name: run.summary[name] for name in _OF_ENDS if name in run.summary},
     )
     return RunRecord(
         name=run.experiment.name,
