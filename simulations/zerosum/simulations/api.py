@@ -340,7 +340,6 @@ def capacity(planned: Plan) -> tuple[int, int]:
 
 def _run_id(experiment: Experiment) -> bytes:
     """Derive the run id from the configuration: equal runs open equal sessions."""
-    same = experiment.model_copy(
-        update={"rounds": 1, "engine": "auto", "workers": "auto", "log": []}
-    )
+    update = {"rounds": 1, "engine": "auto", "workers": "auto", "log": [], "baselines": False}
+    same = experiment.model_copy(update=update)
     return hashlib.sha256(b"zerosum/1 simulated run\0" + same.canonical()).digest()[:16]

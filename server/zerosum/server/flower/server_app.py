@@ -24,7 +24,7 @@ from zerosum.client.protocol.noise_source import Entropy, SeededEntropy, SystemE
 from zerosum.client.task import Task, population, resolve_task
 from zerosum.client.training.initial_model import initial_vector
 from zerosum.client.training.seeded_task import public_records, seeded_resolution
-from zerosum.client.training.trial_step import TrialStep, task_named
+from zerosum.client.training.trial_step import TrialStep, task_named, try_whole_set
 from zerosum.secagg import Roster
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
 from zerosum.server.flower.node_registry import simulated_nodes
@@ -211,7 +211,9 @@ def _take_trial_step(asked: Experiment, task: Task) -> None:
     if public is None:
         return
     with task_named(asked.task, "its model or loss() fails on test_data()"):
-        TrialStep(task, asked.training, asked.privacy, seed=asked.seed).take(public)
+        trial = TrialStep(task, asked.training, asked.privacy, seed=asked.seed)
+        trial.take(public)
+    try_whole_set(trial, asked.task, public, asked.evaluation.batch_size)
 
 
 def _coordinator(
@@ -261,6 +263,11 @@ def run_folder(context: Context) -> tuple[Path, RunFolder | None]:
 def _check_deployable(experiment: Experiment, simulated: bool) -> None:
     if experiment.faults != FaultSpec():
         log.warning("[faults] are of zerosum run alone: here clients vanish by themselves")
+    if experiment.baselines:
+        raise ConfigError(
+            "baselines = true is of zerosum run alone: they are trained on the clients' records, "
+            "and a server has none; write baselines=false"
+        )
     if not simulated and experiment.secagg.protocol != "pairwise":
         raise ConfigError(
             f'secagg.protocol = "{experiment.secagg.protocol}": a deployed client takes part in '

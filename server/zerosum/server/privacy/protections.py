@@ -33,7 +33,7 @@ def fixed_part(experiment: Experiment) -> Experiment:
     first one on.
     """
     data = experiment.data.model_copy(update={"path": None, "cache": None})
-    free = {"rounds": 1, "engine": "auto", "workers": "auto", "log": []}
+    free = {"rounds": 1, "engine": "auto", "workers": "auto", "log": [], "baselines": False}
     free |= {"deployment": DeploymentSpec()}
     if rounds_fixed_by(experiment):
         del free["rounds"]

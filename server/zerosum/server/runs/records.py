@@ -244,6 +244,10 @@ class Summary(Document):
         None where nobody counts them.
     nothing_learnt : str or None
         Why no client's training is in the model.
+    reference : dict
+        Of :mod:`zerosum.server.training.references`: what a constant predictor gives.
+    baselines : dict
+        Of clients alone and of all records together, where ``baselines`` asked for them.
     settings : dict
         The public settings, in a public summary alone.
     """
@@ -283,6 +287,8 @@ class Summary(Document):
     no_accuracy: str = ""
     lost_tests: str = ""
     earlier_metrics: dict[str, int] = {}
+    reference: dict[str, Any] = {}
+    baselines: dict[str, Any] = {}
     settings: dict[str, Any] = {}
 
     def document(self) -> dict[str, Any]:

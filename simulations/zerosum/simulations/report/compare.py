@@ -19,7 +19,10 @@ from zerosum.server.spec import Experiment
 from zerosum.simulations.report import words
 from zerosum.simulations.report.record import RunRecord, Sight, read_run
 
-_NOT_THE_METHOD = ("name", "seed", "engine", "workers", "log", "data.cache", "deployment")
+_NOT_THE_METHOD = (
+    *("name", "seed", "engine", "workers", "log", "baselines"),
+    *("data.cache", "deployment"),
+)
 """Keys and sections that make no other method: the model is the same, or one of its seeds."""
 
 PRIVACY_KEYS = ("privacy.epsilon", "privacy.noise_multiplier")

@@ -56,6 +56,7 @@ WITHHELD: Final = (
     "device",
     "trainer",
     "log",
+    "baselines",
     "data",
     "faults",
     "deployment",
