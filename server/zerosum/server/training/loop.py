@@ -55,7 +55,7 @@ from zerosum.server.runs.results import (
     trainer_name,
 )
 from zerosum.server.runs.resume import DataRecord, check_cohort, check_continues
-from zerosum.server.runs.run_folder import LEDGER, METRICS, MODEL, RunFolder
+from zerosum.server.runs.run_folder import LEDGER, METRICS, MODEL, TEST_SET, RunFolder
 from zerosum.server.runs.run_outcome import (
     charged,
     evaluation_record,
@@ -68,6 +68,7 @@ from zerosum.server.spec import Experiment
 from zerosum.server.training.adaptive_clip import Clip
 from zerosum.server.training.averaging import Averaging, held_out
 from zerosum.server.training.global_model import GlobalModel
+from zerosum.server.training.public_test import PublicTest
 from zerosum.server.training.saturation_watch import CutWatch, cut_record
 from zerosum.server.training.schedule import Schedule
 from zerosum.server.training.undefined_tests import LostTests
@@ -145,6 +146,9 @@ class FederatedTraining:
             self._restore(checkpoint)
         self._sampler = CohortSampler(
             experiment.sampling, population, entropy, checkpoint.order_seed if checkpoint else None
+        )
+        self._public = PublicTest(
+            task, self._trainer, self._test_data, experiment.evaluation.batch_size
         )
         self._averaging = Averaging(experiment, self._sampler.expected_cohort, self._trainer, root)
         planned = planned_protections(experiment, population, self._trainer.layout.dimension)
@@ -375,12 +379,14 @@ class FederatedTraining:
         last = number == self._experiment.rounds
         if self._test_data is None or (number % evaluation.every and not last):
             return {}
-        sums = self._trainer.evaluate(self._model, self._test_data, evaluation.batch_size)
-        self._note_unscored(self._trainer.unscored)
-        count = sums.pop("count")
-        self._lost.note(self._trainer.lost, int(count))
-        sums["loss"] *= self._loss_unit
-        return {f"test_{name}": value / count for name, value in sums.items()} if count else {}
+        figures = self._public.figures(self._model, keep=last)
+        self._note_test()
+        return dict(figures)
+
+    def _note_test(self) -> None:
+        """Keep, and log once, what the latest test could give no figure of."""
+        self._note_unscored(self._public.unscored)
+        self._lost.note(self._public.lost, self._public.examples)
 
     def _lost_at_start(self) -> int:
         """Count the test examples for which the initial model has no number."""
@@ -456,7 +462,12 @@ class FederatedTraining:
 
     def _finish(self) -> Result:
         model = self._trainer.to_state_dict(self._model)
-        summary = summarise(self._experiment, self._records, self._facts())
+        test_set, reference = self._public.closing(self._model)
+        self._note_test()
+        if test_set:
+            document = {"round": len(self._records), **test_set}
+            self._folder.write_json(TEST_SET, document, indent=None)
+        summary = summarise(self._experiment, self._records, self._facts(reference))
         self._folder.write(MODEL, save_tensors(model))
         self._folder.write_summary(summary)
         return Result(self._folder.path, summary, self._records, as_arrays(model))
@@ -473,7 +484,7 @@ class FederatedTraining:
         other = experiment.training.optimizer != "SGD"
         return facts | ({"optimizer": experiment.training.optimizer} if other else {})
 
-    def _facts(self) -> RunFacts:
+    def _facts(self, reference: Mapping[str, Any]) -> RunFacts:
         """Return what the summary says beside the experiment and its rounds."""
         return RunFacts(
             epsilon=self._ledger.figures(),
@@ -486,8 +497,9 @@ class FederatedTraining:
             left_out=list(self._left_out.clients),
             cut=self._cuts.summed(self._records),
             data=self._data_read,
-            lost_tests=self._lost.said,
+            lost_tests="; ".join(filter(None, (self._lost.said, self._public.failed))),
             unscored=self._unscored and no_accuracy(self._unscored),
+            reference=reference,
         )
 
 
