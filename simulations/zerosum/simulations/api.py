@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from zerosum.secagg.randomness import derive_seed
 from zerosum.server.config import ConfigError
 from zerosum.server.planning.preflight import check_device, check_precision, prepare
 from zerosum.server.privacy.protections import planned_protections
-from zerosum.server.runs.records import RoundRecord
+from zerosum.server.runs.records import OnRound
 from zerosum.server.runs.results import Result as Result
 from zerosum.server.runs.results import check_learnt
 from zerosum.server.runs.resume import check_same, held, warn_of_more_rounds
@@ -33,6 +33,7 @@ from zerosum.server.runs.run_folder import new_folder as new_folder
 from zerosum.server.runs.run_outcome import NothingLearntError as NothingLearntError
 from zerosum.server.spec import Experiment
 from zerosum.server.training.averaging import held_out
+from zerosum.server.training.best_model import check_best
 from zerosum.server.training.federated_metrics import Sample, with_metrics
 from zerosum.server.training.loop import FederatedTraining
 from zerosum.simulations.config import DEFAULT_EXPERIMENT, attempt, load_experiment
@@ -103,6 +104,7 @@ def _planned(experiment: Experiment) -> Plan:
     _check_examples(task, count, experiment)
     if experiment.server.rule_examples is not None:
         held_out(public_records(task, experiment.seed), experiment.server, experiment.seed)
+    check_best(experiment, task)
     experiment = with_metrics(experiment, task, _samples(task, count, experiment.seed))
     experiment = prepare(experiment, population=count, dimension=dimension)
     return Plan(experiment, task, count, dimension)
@@ -170,7 +172,7 @@ def run(
     *,
     overrides: Iterable[str] = (),
     out: str | Path | None = None,
-    on_round: Callable[[RoundRecord], None] = lambda record: None,
+    on_round: OnRound = lambda record: None,
     report: bool = True,
 ) -> Result:
     """Simulate an experiment and write its run folder.
@@ -184,7 +186,10 @@ def run(
     out : str or Path, optional
         The run folder, new or empty. Default: a new one under ``runs/``.
     on_round : callable, optional
-        Called after each round with its record.
+        Called after each round with its record, when all of the round is written. Where it returns
+        True, the run ends with it: ``result.summary.ended_by`` is "caller", and under DP the
+        epsilons are those of all planned rounds, for when a run ends tells of its models. Any other
+        value changes nothing.
     report : bool
         Whether to draw ``report.html`` at the end.
 
@@ -215,7 +220,7 @@ def resume(
     *,
     overrides: Iterable[str] = (),
     config: str | Path | Mapping[str, Any] | Experiment | None = None,
-    on_round: Callable[[RoundRecord], None] = lambda record: None,
+    on_round: OnRound = lambda record: None,
     report: bool = True,
 ) -> Result:
     """Continue a run from its last checkpoint, to the result it would have had.
@@ -259,7 +264,7 @@ def resume(
 def simulate(
     planned: Plan,
     folder: RunFolder,
-    on_round: Callable[[RoundRecord], None] = lambda record: None,
+    on_round: OnRound = lambda record: None,
     *,
     report: bool = True,
 ) -> Result:
@@ -272,7 +277,7 @@ def simulate(
     folder : RunFolder
         Where it is written.
     on_round : callable, optional
-        Called with each round's record.
+        As for :func:`run`.
     report : bool
         Whether to draw the report.
 

@@ -49,7 +49,7 @@ def test_structures_keep_their_form() -> None:
 
 
 @pytest.mark.parametrize(
-    "make, said",
+    ("make", "said"),
     [
         (lambda rows: rows.repeat(len(rows), 1), "pad all records"),
         (lambda rows: {str(len(rows)): rows}, "structure"),
@@ -89,7 +89,7 @@ def test_numbers_of_all_libraries_become_floats(value) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer, said",
+    ("answer", "said"),
     [
         (0.5, "no mapping"),
         (None, "NoneType"),

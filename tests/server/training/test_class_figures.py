@@ -52,7 +52,7 @@ def ece_by_hand(confidence: np.ndarray, right: np.ndarray, bins: int) -> float:
     return total
 
 
-@pytest.mark.parametrize("classes, labels", [(2, 2), (5, 5), (5, 4), (7, 1), (100, 100)])
+@pytest.mark.parametrize(("classes", "labels"), [(2, 2), (5, 5), (5, 4), (7, 1), (100, 100)])
 def test_figures_are_those_of_scikit_learn(classes, labels) -> None:
     outputs, targets = drawn(classes, labels)
     figures = class_figures(read(outputs, targets))
@@ -180,7 +180,7 @@ def test_a_loss_that_works_in_place_changes_nothing_here() -> None:
 
 
 @pytest.mark.parametrize(
-    "outputs, targets",
+    ("outputs", "targets"),
     [
         (torch.randn(4, 9, 5), torch.zeros(4, 9, dtype=torch.int64)),
         (torch.randn(4, 2, 3, 3), torch.zeros(4, 3, 3, dtype=torch.int64)),

@@ -59,6 +59,7 @@ from zerosum.server.runs.run_outcome import (
 )
 from zerosum.server.spec import Experiment, FaultSpec
 from zerosum.server.training.averaging import held_out
+from zerosum.server.training.best_model import check_best
 from zerosum.server.training.federated_metrics import with_metrics
 from zerosum.server.training.loop import FederatedTraining
 from zerosum.server.training.saturation_watch import cuts_in_words
@@ -194,6 +195,7 @@ def _prepared(asked: Experiment, task: Task, count: int) -> Experiment:
     if asked.server.rule_examples is not None:
         held_out(public_records(task, asked.seed), asked.server, asked.seed)
     _take_trial_step(asked, task)
+    check_best(asked, task)
     asked = with_metrics(asked, task, [partial(public_records, task, asked.seed)])
     return prepare(asked, population=count, dimension=_dimension(task, asked))
 

@@ -23,6 +23,8 @@ from zerosum.client.training.model_file import as_arrays
 from zerosum.client.training.pca import principal_components
 from zerosum.client.training.seeded_task import public_records
 from zerosum.server.config import ConfigError
+from zerosum.server.privacy.calibration import planned_run
+from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.noised_ratio import NOISE_STD, NoisedRatio, noised_ratio
 from zerosum.server.privacy.observers import ObserverName
 from zerosum.server.privacy.protections import (
@@ -35,13 +37,15 @@ from zerosum.server.privacy.protections import (
     question_of,
 )
 from zerosum.server.privacy.run_ledger import RunLedger
+from zerosum.server.privacy.unrun_rounds import unrun_rounds, whole_run_figures
 from zerosum.server.private_sum.aggregate import Aggregate
 from zerosum.server.private_sum.coordinator import Coordinator, RoundAbandoned
 from zerosum.server.private_sum.sum_in_progress import Shape, SumPlan
 from zerosum.server.private_sum.transport import Traffic
 from zerosum.server.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from zerosum.server.runs.left_out import LeftOut
-from zerosum.server.runs.records import RoundRecord
+from zerosum.server.runs.metrics_table import table_of
+from zerosum.server.runs.records import EndedBy, OnRound, RoundRecord
 from zerosum.server.runs.results import (
     DEPLOYED,
     Opened,
@@ -55,7 +59,7 @@ from zerosum.server.runs.results import (
     trainer_name,
 )
 from zerosum.server.runs.resume import DataRecord, check_cohort, check_continues
-from zerosum.server.runs.run_folder import LEDGER, METRICS, MODEL, TEST_SET, RunFolder
+from zerosum.server.runs.run_folder import LEDGER, METRICS, MODEL, TABLE, TEST_SET, RunFolder
 from zerosum.server.runs.run_outcome import (
     charged,
     evaluation_record,
@@ -67,6 +71,7 @@ from zerosum.server.sampling import CohortSampler, Planned
 from zerosum.server.spec import Experiment
 from zerosum.server.training.adaptive_clip import Clip
 from zerosum.server.training.averaging import Averaging, held_out
+from zerosum.server.training.best_model import BestModel
 from zerosum.server.training.global_model import GlobalModel
 from zerosum.server.training.public_test import PublicTest
 from zerosum.server.training.saturation_watch import CutWatch, cut_record
@@ -94,7 +99,7 @@ class FederatedTraining:
     folder : RunFolder
         Where everything is written.
     on_round : callable, optional
-        Called with each round's record.
+        Called with each round's record; True ends the run after it.
     engine : mapping
         What computes the clients, as the summary names it.
     take_tally : callable, optional
@@ -111,7 +116,7 @@ class FederatedTraining:
         coordinator: Coordinator,
         entropy: Entropy,
         folder: RunFolder,
-        on_round: Callable[[RoundRecord], None] = lambda record: None,
+        on_round: OnRound = lambda record: None,
         engine: Mapping[str, Any] = DEPLOYED,
         take_tally: Callable[[], OutcomeCounts | None] = lambda: None,
     ) -> None:
@@ -169,6 +174,13 @@ class FederatedTraining:
             log.warning("%s", self._trainer.cast)
         self._records = [r for r in folder.read_rounds() if r.round <= self._done]
         self._spent: Mapping[ObserverName, float] = {}
+        self._best = BestModel(
+            experiment.evaluation,
+            folder,
+            self._records,
+            lambda: self._trainer.to_state_dict(self._model),
+        )
+        self._ended_by: EndedBy = ""
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         """Go on where a checkpoint says, if it is of this run and can be gone on with."""
@@ -214,7 +226,11 @@ class FederatedTraining:
         self._spent = self._records[-1].epsilon if self._records else {}
         if found:
             self._spent = values(self._ledger.figures())
-        for number in range(self._done + 1, self._experiment.rounds + 1):
+        self._best.restore(self._done)
+        number = self._done
+        self._ended_by = self._ended(number)
+        while number < self._experiment.rounds and not self._ended_by:
+            number += 1
             record = self._round(number) | found
             found = {}
             # Each waits for what it builds on, and the disk for the line and the state at once.
@@ -222,8 +238,24 @@ class FederatedTraining:
             line = self._folder.begin_round(record)
             self._records.append(record)
             self._save(number, line)
-            self._on_round(record | {})  # a copy of the callback's own, who may take it apart
+            self._best.follow(record)
+            # A copy of the callback's own, who may take it apart.
+            self._ended_by = self._ended(number, self._on_round(record | {}))
         return self._finish()
+
+    def _ended(self, number: int, answer: object = None) -> EndedBy:
+        """Return what ends the run with a round, before its last planned one.
+
+        Of what a callback returns only True counts: many a one returns what it was made of.
+        """
+        if number >= self._experiment.rounds or not number:
+            return ""
+        if self._best.ends_run:
+            return "patience"
+        if not isinstance(answer, bool | np.bool_) or not answer:
+            return ""
+        log.info("round %d: the caller's on_round ends the run", number)
+        return "caller"
 
     def predict(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return the current model's outputs, without gradients."""
@@ -469,6 +501,7 @@ class FederatedTraining:
             self._folder.write_json(TEST_SET, document, indent=None)
         summary = summarise(self._experiment, self._records, self._facts(reference))
         self._folder.write(MODEL, save_tensors(model))
+        self._folder.write(TABLE, table_of(self._records))
         self._folder.write_summary(summary)
         return Result(self._folder.path, summary, self._records, as_arrays(model))
 
@@ -484,10 +517,20 @@ class FederatedTraining:
         other = experiment.training.optimizer != "SGD"
         return facts | ({"optimizer": experiment.training.optimizer} if other else {})
 
+    def _whole_run(self) -> Mapping[ObserverName, EpsilonBound]:
+        """Return the figures of all planned rounds, of a run that ended before the last."""
+        experiment = self._experiment
+        run = planned_run(experiment, self._population, self._trainer.layout.dimension)
+        every = experiment.evaluation.federated_every
+        left = unrun_rounds(len(self._records), experiment.rounds, every)
+        return whole_run_figures(self._ledger, experiment.privacy, run, left)
+
     def _facts(self, reference: Mapping[str, Any]) -> RunFacts:
         """Return what the summary says beside the experiment and its rounds."""
         return RunFacts(
-            epsilon=self._ledger.figures(),
+            epsilon=self._whole_run() if self._ended_by else self._ledger.figures(),
+            ended_by=self._ended_by,
+            best=self._best.so_far.best,
             population=self._population,
             dimension=self._trainer.layout.dimension,
             noise_from_seed=self._entropy.reproducible and not self._experiment.privacy.exact,
