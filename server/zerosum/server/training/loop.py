@@ -262,6 +262,11 @@ class FederatedTraining:
         return self._trainer.predict(self._model, inputs)
 
     @property
+    def components(self) -> np.ndarray:
+        """The public components that stand before the model, float32, shape (public,)."""
+        return self._components
+
+    @property
     def _loss_unit(self) -> float:
         """Return a loss of 1 in the labels' own unit, where the task scales them."""
         return float(getattr(self._task, "loss_unit", 1.0))
