@@ -41,6 +41,7 @@ from zerosum.server.flower.serving import (
 from zerosum.server.planning.preflight import check_device, prepare
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
 from zerosum.server.runs.records import RoundRecord
+from zerosum.server.runs.reference_words import not_better
 from zerosum.server.runs.results import DEPLOYED, Result, check_learnt, lies_in_words
 from zerosum.server.runs.resume import (
     check_same,
@@ -154,6 +155,8 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
         with _going_on_is_told(folder, experiment):
             result = training.run()
     log.info("run folder: %s", result.folder.resolve())
+    if caution := not_better(result.summary):
+        log.warning("%s", caution)
     if experiment.privacy.private:
         log.info(PUBLISH)
     check_learnt(result, NODE_LOGS)

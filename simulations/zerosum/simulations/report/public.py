@@ -7,9 +7,10 @@ full one: what a later version records stays inside until somebody adds it here.
 
 Public are the settings that every client was told before the first round, the number of clients in
 the roster, which rounds were released, and functions of the releases: the model, its metrics on
-public test data, sums that were opened with their constant noise, and the clip that follows them.
-The model is itself the last release, so it is copied. The seed is none of these: a simulation's
-cohorts and noise follow from it.
+public test data, what it confuses there and what a constant predictor gives on them, sums that were
+opened with their constant noise, and the clip that follows them. The model is itself the last
+release, so it is copied. The seed is none of these: a simulation's cohorts and noise follow from
+it. Baselines are none either: they are trained on private records without noise.
 """
 
 import os
@@ -29,7 +30,7 @@ from zerosum.server.privacy.rounding import epsilon_up
 from zerosum.server.privacy.run_ledger import NO_NOISE, SECRET_SEED
 from zerosum.server.runs.records import RoundRecord, Summary
 from zerosum.server.runs.results import final_metrics
-from zerosum.server.runs.run_folder import LEDGER, MODEL, REPORT, SUMMARY, RunFolder
+from zerosum.server.runs.run_folder import LEDGER, MODEL, REPORT, SUMMARY, TEST_SET, RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report.page import render_public
 from zerosum.simulations.report.record import RunRecord, read_run
@@ -122,6 +123,8 @@ def write_public_report(folder: RunFolder | Path, out: Path) -> Path:
         target.write(REPORT, render_public(run).encode(errors="backslashreplace"))
         target.rewrite_rounds(run.rounds)
         target.write_json(SUMMARY, _public_summary(run.summary))
+        if run.test_set:
+            target.write_json(TEST_SET, run.test_set, indent=None)
         if run.finished and (folder.path / MODEL).is_file():
             shutil.copyfile(folder.path / MODEL, made / MODEL)
     return out / REPORT
@@ -154,6 +157,8 @@ def public_record(folder: RunFolder) -> RunRecord:
         noise_from_seed=bool(run.summary.noise_from_seed),
         settings=settings,
     )
+    if run.finished and run.summary.reference:
+        summary |= {"reference": run.summary.reference}
     return RunRecord(
         name=run.experiment.name,
         experiment=experiment,
@@ -162,6 +167,7 @@ def public_record(folder: RunFolder) -> RunRecord:
         summary=summary,
         finished=run.finished,
         bounds={"release": bound},
+        test_set=run.test_set,
     )
 
 
