@@ -18,7 +18,7 @@ MOST_ROWS: Final = 200
 """Classes whose figures the page lists."""
 
 _WIDTH, _HEIGHT = 360, 290
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 8, 10, 44
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 8, 14, 46
 _TEXT_PIXELS = 14
 
 
@@ -183,7 +183,7 @@ def reliability_diagram(bins: Sequence[Mapping[str, Any]]) -> Markup:
         ).format(_LEFT, _TOP + high, _LEFT + wide, _TOP)
     )
     alt = f"Accuracy against confidence in {words.count(len(used), 'bin')}."
-    frame = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>')
+    frame = Markup('<svg class="reliability" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>')
     return frame.format(_WIDTH, _HEIGHT, alt, Markup().join(parts))
 
 

@@ -113,7 +113,7 @@ def summary_rows(summary: Summary) -> Iterator[tuple[str, str]]:
     elif "error" in pooled:
         yield "all records, no privacy", f"none: {pooled['error']}"
     if caution := not_better(summary):
-        yield "WARNING", caution
+        yield "CAUTION", caution
 
 
 def _names(summary: Summary, constant: Mapping[str, float]) -> list[str]:
@@ -139,7 +139,7 @@ def _title(summary: Summary) -> str:
 def _baseline_rows(baselines: Mapping[str, Any], names: list[str]) -> Iterator[list[str]]:
     alone, pooled = baselines.get("alone", {}), baselines.get("pooled", {})
     spreads = alone.get("metrics", {})
-    for title, key in (("median", "median"), ("worst to best", "")):
+    for title, key in (("median", "median"), ("least to most", "")):
         if spreads:
             cells = [_spread_cell(name, spreads.get(name), key) for name in names]
             yield [f"Each client alone, {title}", *cells, _alone(alone)]
