@@ -343,7 +343,7 @@ folder, for this run alone."""
 
 LoggerName = Literal["tensorboard", "wandb", "mlflow"]
 
-_USUAL: Mapping[str, object] = {"log": []}
+_USUAL: Mapping[str, object] = {"log": [], "baselines": False}
 """Keys of an experiment that earlier versions did not know, and what they are where nobody asks."""
 
 
@@ -384,6 +384,10 @@ too is fixed for a run."""
     log: list[LoggerName] = Field(default_factory=list)
     """Where else each round's public figures are written, as `["tensorboard", "wandb"]`; each \
 needs the extra of its name. docs/loggers.md says what goes where."""
+    baselines: bool = False
+    """Also train, after the run, single clients on their own data alone, and one model on all \
+records together without privacy, to compare accuracies with: docs/evaluation.md. Simulations only; \
+no epsilon covers these figures."""
     data: DataSpec = DataSpec()
     model: ModelSpec = ModelSpec()
     training: TrainSpec = TrainSpec()

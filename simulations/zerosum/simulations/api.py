@@ -38,6 +38,7 @@ from zerosum.server.training.best_model import check_best
 from zerosum.server.training.federated_metrics import Sample, with_metrics
 from zerosum.server.training.loop import FederatedTraining
 from zerosum.simulations.config import DEFAULT_EXPERIMENT, attempt, load_experiment
+from zerosum.simulations.engine.baselines import Setting, check_baselines, with_baselines
 from zerosum.simulations.engine.choice import started, workers_of
 from zerosum.simulations.engine.one_at_a_time import alone
 from zerosum.simulations.engine.simulated_clients import SimulatedEnvironment
@@ -107,6 +108,7 @@ def _planned(experiment: Experiment) -> Plan:
     if experiment.server.rule_examples is not None:
         held_out(public_records(task, experiment.seed), experiment.server, experiment.seed)
     check_best(experiment, task)
+    check_baselines(experiment, task)
     experiment = with_metrics(experiment, task, _samples(task, count, experiment.seed))
     experiment = prepare(experiment, population=count, dimension=dimension)
     return Plan(experiment, task, count, dimension)
@@ -336,6 +338,10 @@ def simulate(
             folder.write_config(experiment)
         with logs:
             result = training.run()
+        if experiment.baselines:
+            rounds, count = len(result.rounds), planned.population
+            setting = Setting(planned.task, experiment, count, rounds, training.components)
+            result = with_baselines(result, setting, folder)
         if report:
             from zerosum.simulations.report import write_report  # which imports matplotlib
 
@@ -356,7 +362,7 @@ def capacity(planned: Plan) -> tuple[int, int]:
 
 def _run_id(experiment: Experiment) -> bytes:
     """Derive the run id from the configuration: equal runs open equal sessions."""
-    update = {"rounds": 1, "engine": "auto", "workers": "auto", "log": []}
+    update = {"rounds": 1, "engine": "auto", "workers": "auto", "log": [], "baselines": False}
     update |= {"evaluation": experiment.evaluation.without_best}  # which changes no round
     same = experiment.model_copy(update=update)
     return hashlib.sha256(b"zerosum/1 simulated run\0" + same.canonical()).digest()[:16]

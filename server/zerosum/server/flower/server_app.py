@@ -24,7 +24,7 @@ from zerosum.client.protocol.noise_source import Entropy, SeededEntropy, SystemE
 from zerosum.client.task import Task, population, resolve_task
 from zerosum.client.training.initial_model import initial_vector
 from zerosum.client.training.seeded_task import public_records, seeded_resolution
-from zerosum.client.training.trial_step import TrialStep, task_named
+from zerosum.client.training.trial_step import TrialStep, task_named, try_whole_set
 from zerosum.secagg import Roster
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
 from zerosum.server.flower.node_registry import simulated_nodes
@@ -42,6 +42,7 @@ from zerosum.server.loggers.round_logs import RoundLogs, check_loggers
 from zerosum.server.planning.preflight import check_device, prepare
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
 from zerosum.server.runs.records import RoundRecord
+from zerosum.server.runs.reference_words import not_better
 from zerosum.server.runs.results import DEPLOYED, Result, check_learnt, lies_in_words
 from zerosum.server.runs.resume import (
     check_same,
@@ -162,6 +163,8 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
         with _going_on_is_told(folder, experiment), logs:
             result = training.run()
     log.info("run folder: %s", result.folder.resolve())
+    if caution := not_better(result.summary):
+        log.warning("%s", caution)
     if experiment.privacy.private:
         log.info(PUBLISH)
     check_learnt(result, NODE_LOGS)
@@ -221,7 +224,9 @@ def _take_trial_step(asked: Experiment, task: Task) -> None:
     if public is None:
         return
     with task_named(asked.task, "its model or loss() fails on test_data()"):
-        TrialStep(task, asked.training, asked.privacy, seed=asked.seed).take(public)
+        trial = TrialStep(task, asked.training, asked.privacy, seed=asked.seed)
+        trial.take(public)
+    try_whole_set(trial, asked.task, public, asked.evaluation.batch_size)
 
 
 def _coordinator(
@@ -271,6 +276,11 @@ def run_folder(context: Context) -> tuple[Path, RunFolder | None]:
 def _check_deployable(experiment: Experiment, simulated: bool) -> None:
     if experiment.faults != FaultSpec():
         log.warning("[faults] are of zerosum run alone: here clients vanish by themselves")
+    if experiment.baselines:
+        raise ConfigError(
+            "baselines = true is of zerosum run alone: they are trained on the clients' records, "
+            "and a server has none; write baselines=false"
+        )
     if not simulated and experiment.secagg.protocol != "pairwise":
         raise ConfigError(
             f'secagg.protocol = "{experiment.secagg.protocol}": a deployed client takes part in '

@@ -40,6 +40,7 @@ WITHHELD: Final = (
     "device",
     "trainer",
     "log",
+    "baselines",
     "data",
     "faults",
     "deployment",

@@ -34,7 +34,7 @@ def fixed_part(experiment: Experiment) -> Experiment:
     """
     data = experiment.data.model_copy(update={"path": None, "cache": None})
     evaluation = experiment.evaluation.model_copy(update={"patience": None})
-    free = {"rounds": 1, "engine": "auto", "workers": "auto", "log": []}
+    free = {"rounds": 1, "engine": "auto", "workers": "auto", "log": [], "baselines": False}
     free |= {"deployment": DeploymentSpec(), "evaluation": evaluation}
     if rounds_fixed_by(experiment):
         del free["rounds"]

@@ -272,6 +272,10 @@ class Summary(Document):
         None where nobody counts them.
     nothing_learnt : str or None
         Why no client's training is in the model.
+    reference : dict
+        Of :mod:`zerosum.server.training.references`: what a constant predictor gives.
+    baselines : dict
+        Of clients alone and of all records together, where ``baselines`` asked for them.
     best : Best or None
         Where ``evaluation.best`` names a metric, and some round has one.
     ended_by : str
@@ -317,6 +321,8 @@ class Summary(Document):
     no_accuracy: str = ""
     lost_tests: str = ""
     earlier_metrics: dict[str, int] = {}
+    reference: dict[str, Any] = {}
+    baselines: dict[str, Any] = {}
     best: Best | None = None
     ended_by: EndedBy = ""
     planned_rounds: int | None = None

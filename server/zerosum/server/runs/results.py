@@ -3,7 +3,7 @@
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -26,7 +26,8 @@ from zerosum.server.privacy.protections import noise_draw
 from zerosum.server.private_sum.aggregate import Sample
 from zerosum.server.private_sum.transport import Traffic
 from zerosum.server.runs.records import Best, EndedBy, RoundRecord, Summary
-from zerosum.server.runs.run_folder import BEST, MODEL, RunFolder
+from zerosum.server.runs.reference_words import reference_of
+from zerosum.server.runs.run_folder import BEST, MODEL, TEST_SET, RunFolder
 from zerosum.server.runs.run_outcome import (
     NothingLearntError,
     failures_summary,
@@ -69,6 +70,19 @@ class Result:
     def metrics(self) -> Mapping[str, float]:
         """Final metrics, as ``test_accuracy``."""
         return dict(self.summary.metrics)
+
+    @property
+    def reference(self) -> Mapping[str, float]:
+        """What a predictor that looks at nothing gives on the same test data, by metric."""
+        return reference_of(self.summary)
+
+    @property
+    def test_set(self) -> Mapping[str, Any]:
+        """What ``test-set.json`` holds: the final model's confusion matrix, classes, calibration.
+
+        Empty where there are no public test data.
+        """
+        return RunFolder(self.folder).read_json(TEST_SET)
 
     @property
     def best(self) -> Best | None:
@@ -169,6 +183,8 @@ class RunFacts:
         What a task says of the records that it read.
     lost_tests, unscored : str
         Why the last test came to NaN; why tests have no accuracy. Empty where neither holds.
+    reference : mapping
+        What a constant predictor gives on public test data; empty without any.
     ended_by : str
         What ended the run before its last planned round; empty where nothing did.
     best : Best or None
@@ -189,6 +205,7 @@ class RunFacts:
     unscored: str
     ended_by: EndedBy
     best: Best | None
+    reference: Mapping[str, Any] = field(default_factory=dict)
 
 
 def summarise(experiment: Experiment, records: list[RoundRecord], facts: RunFacts) -> Summary:
@@ -214,6 +231,7 @@ def summarise(experiment: Experiment, records: list[RoundRecord], facts: RunFact
         "no_accuracy": facts.unscored,
         "lost_tests": facts.lost_tests,
         "earlier_metrics": earlier_metrics(records),
+        "reference": dict(facts.reference),
         "best": facts.best,
         "ended_by": facts.ended_by,
         "planned_rounds": experiment.rounds if facts.ended_by else None,

@@ -59,7 +59,7 @@ from zerosum.server.runs.results import (
     trainer_name,
 )
 from zerosum.server.runs.resume import DataRecord, check_cohort, check_continues
-from zerosum.server.runs.run_folder import LEDGER, METRICS, MODEL, TABLE, RunFolder
+from zerosum.server.runs.run_folder import LEDGER, METRICS, MODEL, TABLE, TEST_SET, RunFolder
 from zerosum.server.runs.run_outcome import (
     charged,
     evaluation_record,
@@ -73,6 +73,7 @@ from zerosum.server.training.adaptive_clip import Clip
 from zerosum.server.training.averaging import Averaging, held_out
 from zerosum.server.training.best_model import BestModel
 from zerosum.server.training.global_model import GlobalModel
+from zerosum.server.training.public_test import PublicTest
 from zerosum.server.training.saturation_watch import CutWatch, cut_record
 from zerosum.server.training.schedule import Schedule
 from zerosum.server.training.undefined_tests import LostTests
@@ -150,6 +151,9 @@ class FederatedTraining:
             self._restore(checkpoint)
         self._sampler = CohortSampler(
             experiment.sampling, population, entropy, checkpoint.order_seed if checkpoint else None
+        )
+        self._public = PublicTest(
+            task, self._trainer, self._test_data, experiment.evaluation.batch_size
         )
         self._averaging = Averaging(experiment, self._sampler.expected_cohort, self._trainer, root)
         planned = planned_protections(experiment, population, self._trainer.layout.dimension)
@@ -256,6 +260,11 @@ class FederatedTraining:
     def predict(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return the current model's outputs, without gradients."""
         return self._trainer.predict(self._model, inputs)
+
+    @property
+    def components(self) -> np.ndarray:
+        """The public components that stand before the model, float32, shape (public,)."""
+        return self._components
 
     @property
     def _loss_unit(self) -> float:
@@ -407,12 +416,14 @@ class FederatedTraining:
         last = number == self._experiment.rounds
         if self._test_data is None or (number % evaluation.every and not last):
             return {}
-        sums = self._trainer.evaluate(self._model, self._test_data, evaluation.batch_size)
-        self._note_unscored(self._trainer.unscored)
-        count = sums.pop("count")
-        self._lost.note(self._trainer.lost, int(count))
-        sums["loss"] *= self._loss_unit
-        return {f"test_{name}": value / count for name, value in sums.items()} if count else {}
+        figures = self._public.figures(self._model, keep=last)
+        self._note_test()
+        return dict(figures)
+
+    def _note_test(self) -> None:
+        """Keep, and log once, what the latest test could give no figure of."""
+        self._note_unscored(self._public.unscored)
+        self._lost.note(self._public.lost, self._public.examples)
 
     def _lost_at_start(self) -> int:
         """Count the test examples for which the initial model has no number."""
@@ -488,7 +499,12 @@ class FederatedTraining:
 
     def _finish(self) -> Result:
         model = self._trainer.to_state_dict(self._model)
-        summary = summarise(self._experiment, self._records, self._facts())
+        test_set, reference = self._public.closing(self._model)
+        self._note_test()
+        if test_set:
+            document = {"round": len(self._records), **test_set}
+            self._folder.write_json(TEST_SET, document, indent=None)
+        summary = summarise(self._experiment, self._records, self._facts(reference))
         self._folder.write(MODEL, save_tensors(model))
         self._folder.write(TABLE, table_of(self._records))
         self._folder.write_summary(summary)
@@ -516,7 +532,7 @@ class FederatedTraining:
         )
         return whole_run_figures(self._ledger, experiment.privacy, run, left)
 
-    def _facts(self) -> RunFacts:
+    def _facts(self, reference: Mapping[str, Any]) -> RunFacts:
         """Return what the summary says beside the experiment and its rounds."""
         return RunFacts(
             epsilon=self._whole_run() if self._ended_by else self._ledger.figures(),
@@ -531,8 +547,9 @@ class FederatedTraining:
             left_out=list(self._left_out.clients),
             cut=self._cuts.summed(self._records),
             data=self._data_read,
-            lost_tests=self._lost.said,
+            lost_tests="; ".join(filter(None, (self._lost.said, self._public.failed))),
             unscored=self._unscored and no_accuracy(self._unscored),
+            reference=reference,
         )
 
 

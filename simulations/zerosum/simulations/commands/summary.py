@@ -15,6 +15,7 @@ from zerosum.server.runs.run_outcome import (
     best_in_words,
     ended_in_words,
 )
+from zerosum.simulations.report.reference_rows import summary_rows
 from zerosum.simulations.report.words import COUNTS
 
 
@@ -49,6 +50,8 @@ def summary_table(summary: Summary) -> Table:
             text = plain(value) + ("" if noise is None else f" ± {plain(noise)} (noise)")
             whose = "".join(f", {model}" for model in whose_model(summary, name))
             table.add_row(escape(name.replace("_", " ")) + whose, text)
+    for beside, text in summary_rows(summary):
+        table.add_row(beside, escape(text))
     if absent := summary.no_accuracy:
         table.add_row("accuracy", f"none: {absent.removeprefix('no accuracy: ')}")
     if summary.lost_tests:

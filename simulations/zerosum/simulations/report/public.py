@@ -7,9 +7,11 @@ full one: what a later version records stays inside until somebody adds it here.
 
 Public are the settings that every client was told before the first round, the number of clients in
 the roster, which rounds were released, and functions of the releases: the model, its metrics on
-public test data, sums that were opened with their constant noise, and the clip that follows them.
-The model is itself the last release, so it is copied, and so is the best one, an earlier release.
-The seed is none of these: a simulation's cohorts and noise follow from it.
+public test data, what it confuses there and what a constant predictor gives on them, sums that were
+opened with their constant noise, and the clip that follows them. The model is itself the last
+release, so it is copied, and so is the best one, an earlier release. The seed is none of these: a
+simulation's cohorts and noise follow from it. Baselines are none either: they are trained on
+private records without noise.
 """
 
 import os
@@ -30,7 +32,16 @@ from zerosum.server.planning.spent_budget import ledger_header
 from zerosum.server.runs.metrics_table import table_of
 from zerosum.server.runs.records import Summary
 from zerosum.server.runs.results import final_metrics
-from zerosum.server.runs.run_folder import BEST, LEDGER, MODEL, REPORT, SUMMARY, TABLE, RunFolder
+from zerosum.server.runs.run_folder import (
+    BEST,
+    LEDGER,
+    MODEL,
+    REPORT,
+    SUMMARY,
+    TABLE,
+    TEST_SET,
+    RunFolder,
+)
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report.page import render_public
 from zerosum.simulations.report.record import RunRecord, read_run
@@ -72,6 +83,8 @@ def write_public_report(folder: RunFolder | Path, out: Path) -> Path:
         target.rewrite_rounds(run.rounds)
         target.write(TABLE, table_of(run.rounds))
         target.write_json(SUMMARY, _public_summary(run.summary))
+        if run.test_set:
+            target.write_json(TEST_SET, run.test_set, indent=None)
         if run.finished and (folder.path / MODEL).is_file():
             shutil.copyfile(folder.path / MODEL, made / MODEL)
         if run.finished and run.summary.best is not None and (folder.path / BEST).is_file():
@@ -112,6 +125,8 @@ def public_record(folder: RunFolder) -> RunRecord:
         # Of models that are released, by a public metric; when the run ended anybody can count.
         **{name: run.summary[name] for name in _OF_ENDS if name in run.summary},
     )
+    if run.finished and run.summary.reference:
+        summary |= {"reference": run.summary.reference}
     return RunRecord(
         name=run.experiment.name,
         experiment=experiment,
@@ -120,6 +135,7 @@ def public_record(folder: RunFolder) -> RunRecord:
         summary=summary,
         finished=run.finished,
         bounds={"release": bound},
+        test_set=run.test_set,
     )
 
 

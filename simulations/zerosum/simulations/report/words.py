@@ -7,6 +7,7 @@ from zerosum.client.spec import MEANINGFUL_EPSILON
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.observers import OBSERVERS, SEES, ObserverName, observer_who
 from zerosum.server.privacy.rounding import epsilon_text
+from zerosum.server.runs.reference_words import not_better
 from zerosum.server.runs.run_folder import BEST
 from zerosum.server.runs.run_outcome import OF_ALL_PLANNED, best_in_words, nothing_learnt
 from zerosum.simulations.report.record import RunRecord
@@ -229,6 +230,8 @@ def _run_cautions(run: RunRecord) -> list[str]:
             "The run has not finished. The figures are those of the last recorded round; a later "
             "round may be charged in ledger.jsonl already."
         )
+    if run.finished and (worse := not_better(run.summary)):
+        sentences.append(f"{worse[:1].upper()}{worse[1:]}.")
     sentences += _failures(run) + _cuts(run) + _lies(run)
     slots = sum(r.cohort for r in run.rounds)
     lost = sum(run.dropouts.values())
