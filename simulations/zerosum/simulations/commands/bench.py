@@ -16,13 +16,13 @@ from zerosum.simulations.bench.process import BenchError, Values, measure
 from zerosum.simulations.commands.bench_all import all_figures
 from zerosum.simulations.commands.bench_engine import engine
 from zerosum.simulations.commands.bench_start import start
+from zerosum.simulations.commands.completions import words
+from zerosum.simulations.terminal.command_line import CommandApp
 from zerosum.simulations.terminal.progress import ProgressBar
 from zerosum.simulations.terminal.signals import interruptible
 from zerosum.simulations.terminal.user_errors import check_writable, number, user_errors, write_json
 
-bench_app = typer.Typer(
-    help="Measure what secure aggregation and privacy cost.", no_args_is_help=True
-)
+bench_app = CommandApp("Measure what secure aggregation and privacy cost.")
 
 
 class Rival(StrEnum):
@@ -82,8 +82,14 @@ def secagg(
     corruption: Annotated[
         float, typer.Option(help="Fraction of clients that collude.", callback=number)
     ] = 0.05,
-    server: Annotated[str, typer.Option(help="malicious or semi-honest.")] = "malicious",
-    degree: Annotated[str, typer.Option(help="Neighbours: auto, complete or a number.")] = "auto",
+    server: Annotated[
+        str, typer.Option(help="malicious or semi-honest."), words("malicious", "semi-honest")
+    ] = "malicious",
+    degree: Annotated[
+        str,
+        typer.Option(help="Neighbours: auto, complete or a number."),
+        words("auto", "complete"),
+    ] = "auto",
     threshold: Annotated[int | None, typer.Option(help="Shares that recover a secret.")] = None,
     bits: Annotated[int, typer.Option(help="Bits of a value.", min=1, max=48)] = 16,
     share: Annotated[bool, typer.Option(help="Let clients share a cache.")] = False,

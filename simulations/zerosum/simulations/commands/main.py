@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 from rich.console import Console
-from typer.core import TyperGroup
 
 from zerosum.client.task import TaskError
 from zerosum.server.config import ConfigError
@@ -18,14 +17,24 @@ from zerosum.simulations.commands.attack import attack
 from zerosum.simulations.commands.bench import bench_app
 from zerosum.simulations.commands.budget import budget
 from zerosum.simulations.commands.compare import compare
+from zerosum.simulations.commands.completions import EXPERIMENTS, RUN_FOLDERS, SETTINGS
 from zerosum.simulations.commands.keys import keys_app, roster_app
+from zerosum.simulations.commands.listing import list_
 from zerosum.simulations.commands.new import new_queries
 from zerosum.simulations.commands.query import query_app
 from zerosum.simulations.commands.rehearse import rehearse
 from zerosum.simulations.commands.schema import schema
 from zerosum.simulations.commands.sweep import sweep
 from zerosum.simulations.new import Kind
+from zerosum.simulations.terminal.command_line import CommandApp, CommandGroup
 from zerosum.simulations.terminal.loading import loading
+from zerosum.simulations.terminal.shell_completion import (
+    FOLDERS,
+    Shell,
+    answer_shell,
+    install,
+    script,
+)
 from zerosum.simulations.terminal.signals import continue_with, interruptible, start_again
 from zerosum.simulations.terminal.streams import take_any_text
 from zerosum.simulations.terminal.user_errors import (
@@ -43,16 +52,37 @@ if TYPE_CHECKING:
 # torch and dp_accounting take seconds to import: each command imports what it needs.
 
 ExperimentName = Annotated[
-    str | None, typer.Argument(help="A shipped experiment's name or a TOML file.")
+    str | None,
+    typer.Argument(help="A shipped experiment's name or a TOML file. [default: mnist5k]"),
+    EXPERIMENTS,
 ]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change one key, as privacy.clip=1.0."),
+    SETTINGS,
 ]
 
 
-class Commands(TyperGroup):
+IN_ORDER = (
+    *("new", "run", "sweep", "compare", "report", "plan", "budget", "audit", "attack"),
+    *("query", "schema", "rehearse", "keys", "roster", "bench", "list"),
+)
+"""Of the commands in the help: what a first hour needs comes first."""
+
+
+class Commands(CommandGroup):
     """The commands; one that keeps nothing of its work says so when a signal ends it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands, as the help has them."""
+        return sorted(self.commands, key=IN_ORDER.index)
+
+    def main(self, *args: Any, **settings: Any) -> Any:
+        """Run the program, or answer a shell that completes a word of it."""
+        code = answer_shell(self)
+        if code is not None:
+            sys.exit(code)
+        return super().main(*args, **settings)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; if a signal ends it, print how to start it again."""
@@ -60,13 +90,9 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
 
 
-app = typer.Typer(
-    cls=Commands,
-    help="Federated learning with secure aggregation and differential privacy.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_show_locals=False,
-    rich_markup_mode="markdown",
+app = CommandApp(
+    "Federated learning with secure aggregation and differential privacy.",
+    Commands,
 )
 app.add_typer(bench_app, name="bench")
 app.add_typer(query_app, name="query")
@@ -78,12 +104,30 @@ app.command()(budget)
 app.command()(schema)
 app.command()(sweep)
 app.command()(compare)
+app.command("list")(list_)
 
 
 def _print_version(asked: bool) -> None:
     """Print the installed version, that of pyproject.toml, and end."""
     if asked:
         typer.echo(version("zerosum"))
+        raise typer.Exit
+
+
+def _print_script(ctx: click.Context, shell: str | None) -> None:
+    """Print a shell's script, and end."""
+    if shell is not None and not ctx.resilient_parsing:
+        typer.echo(script(ctx.command, shell), nl=False)
+        raise typer.Exit
+
+
+def _install_script(ctx: click.Context, shell: str | None) -> None:
+    """Write a shell's script where the shell reads it, and end."""
+    if shell is not None and not ctx.resilient_parsing:
+        with user_errors(OSError):
+            for path in install(ctx.command, shell):
+                typer.echo(f"Written  {path}")
+        typer.echo(f"Completion is there in every new {shell}.")
         raise typer.Exit
 
 
@@ -95,6 +139,24 @@ def _root(
             "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
+    _shown: Annotated[
+        Shell | None,
+        typer.Option(
+            "--show-completion",
+            callback=_print_script,
+            is_eager=True,
+            help="Print the script by which a shell completes commands, options and values.",
+        ),
+    ] = None,
+    _installed: Annotated[
+        Shell | None,
+        typer.Option(
+            "--install-completion",
+            callback=_install_script,
+            is_eager=True,
+            help="Write that script where the shell reads it at its start.",
+        ),
+    ] = None,
 ) -> None:
     """Federated learning with secure aggregation and differential privacy."""
 
@@ -104,8 +166,10 @@ def run(
     experiment: ExperimentName = None,
     overrides: Overrides = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the experiment.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder: new or empty.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder: new or empty."), FOLDERS] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Continue the run in this folder."), RUN_FOLDERS
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, print the configuration, stop.")
     ] = False,
@@ -215,6 +279,7 @@ def audit(
     folder: Annotated[
         Path | None,
         typer.Option("--run", help="Audit the run in this folder and put it into its report."),
+        RUN_FOLDERS,
     ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
 ) -> None:
@@ -262,7 +327,9 @@ def audit(
 @app.command()
 def report(
     folder: Annotated[
-        Path, typer.Argument(help="The folder of a run, finished or not, or of queries.")
+        Path,
+        typer.Argument(help="The folder of a run, finished or not, or of queries."),
+        RUN_FOLDERS,
     ],
     public: Annotated[
         Path | None,
@@ -271,6 +338,7 @@ def report(
             help="Write what outsiders may read into this new folder: no counts of clients, no "
             "ledger, no seed.",
         ),
+        FOLDERS,
     ] = None,
 ) -> None:
     """Draw a run's report again from the files in its folder."""
@@ -291,24 +359,6 @@ def report(
             Console().print(f"Public report  {made}", soft_wrap=True, markup=False)
             return
         Console().print(f"Report  {write_report(folder)}", soft_wrap=True, markup=False)
-
-
-@app.command("list")
-def list_() -> None:
-    """List experiments, tasks, models, mechanisms and attacks."""
-    from rich.table import Table
-
-    from zerosum.simulations.commands.listing import catalog
-
-    console = Console()
-    for title, rows in catalog().items():
-        table = Table(
-            title=title, title_justify="left", show_header=False, box=None, padding=(0, 2)
-        )
-        for name, meaning in rows:
-            table.add_row(f"[bold]{name}[/bold]", meaning)
-        console.print(table)
-        console.print()
 
 
 def _audit_left(rows: "PartialRows", repetitions: int) -> str:

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 import click
 import typer
-from typer.core import TyperGroup
 
 from zerosum.client.nearest_word import did_you_mean
 from zerosum.server.config import ConfigError
@@ -26,6 +25,7 @@ from zerosum.simulations.commands.query_options import (
     Seed,
     with_common_options,
 )
+from zerosum.simulations.terminal.command_line import CommandApp, CommandGroup
 from zerosum.simulations.terminal.loading import loading
 from zerosum.simulations.terminal.user_errors import check_writable, user_errors
 
@@ -33,7 +33,7 @@ PLAN = "plan"
 """The command that a file's name stands for."""
 
 
-class Queries(TyperGroup):
+class Queries(CommandGroup):
     """The kinds of query; a file in place of one is a plan."""
 
     def resolve_command(
@@ -71,14 +71,12 @@ class Queries(TyperGroup):
         raise typer.Exit(2)
 
 
-query_app = typer.Typer(
-    cls=Queries,
-    help="Ask a federation for counts, histograms, quantiles, words, and see nothing else.\n\n"
+query_app = CommandApp(
+    "Ask a federation for counts, histograms, quantiles, words, and see nothing else.\n\n"
     "`zerosum query PLAN.toml` asks all queries of a file.",
+    Queries,
     invoke_without_command=True,
-    add_completion=False,
-    pretty_exceptions_show_locals=False,
-    rich_markup_mode="markdown",
+    no_args_is_help=False,
 )
 
 
