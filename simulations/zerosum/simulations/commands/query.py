@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import click
 import typer
+from click.shell_completion import CompletionItem
 
 from zerosum.client.nearest_word import did_you_mean
 from zerosum.server.config import ConfigError
@@ -27,6 +28,7 @@ from zerosum.simulations.commands.query_options import (
 )
 from zerosum.simulations.terminal.command_line import CommandApp, CommandGroup
 from zerosum.simulations.terminal.loading import loading
+from zerosum.simulations.terminal.shell_completion import FILES
 from zerosum.simulations.terminal.user_errors import check_writable, user_errors
 
 PLAN = "plan"
@@ -35,6 +37,13 @@ PLAN = "plan"
 
 class Queries(CommandGroup):
     """The kinds of query; a file in place of one is a plan."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """Return the kinds; where none begins so, files."""
+        kinds: list[CompletionItem[str]] = super().shell_complete(ctx, incomplete)
+        if kinds or incomplete.startswith("-"):
+            return kinds
+        return FILES.items(ctx, incomplete)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -134,12 +134,13 @@ class _Shown:
 
     def look(self, pace: "Pace") -> None:
         """Move the bar."""
-        from zerosum.simulations.sweeps.time_left import in_words
+        from zerosum.simulations.terminal.progress import in_words
 
         left = pace.seconds_left
         self._left = "" if left is None else f", {in_words(left)} left"
-        words = f"{self._over}/{len(self._folder.cells)} cells{self._left}"
-        self._bar.show(words, self._total - pace.rounds_left)
+        done = self._total - pace.rounds_left
+        words = f"{self._over}/{len(self._folder.cells)} cells  round {done}/{self._total}"
+        self._bar.show(words, done, left=left)
 
     def ended(self, cell: "Cell", error: str) -> None:
         """Say what came of a cell: a failure always, else now and then where no bar is drawn."""

@@ -96,7 +96,7 @@ class CommandApp(typer.Typer):
             **{"no_args_is_help": True, "add_completion": False, **settings},
         )
 
-    def command(
+    def command(  # type: ignore[override]
         self, name: str | None = None, **settings: Any
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Make a command of a function, as :meth:`typer.Typer.command` does."""
@@ -124,7 +124,7 @@ def document(command: click.Command) -> None:
         completes = FILES if isinstance(parameter.type, click.Path) else None
         for mark in marks:
             if isinstance(mark, ParameterInfo) and not getattr(parameter, "help", None):
-                parameter.help = mark.help  # type: ignore[attr-defined]
+                parameter.help = mark.help
             completes = mark if isinstance(mark, Completes) else completes
         if completes is not None:
             parameter.shell_complete = completes.items  # type: ignore[method-assign]

@@ -1,7 +1,6 @@
 """Completion of commands, options and values by bash, zsh and fish."""
 
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,11 @@ import click
 from click.shell_completion import (
     BashComplete,
     CompletionItem,
+    FishComplete,
     add_completion_class,
     get_completion_class,
     shell_complete,
+    split_arg_string,
 )
 
 from zerosum.client.files.durable_append import replace_file
@@ -33,6 +34,8 @@ _LOAD = {"zsh": "(( $+functions[compdef] )) || { autoload -Uz compinit && compin
 _BREAKS = "=:"
 """Signs at which bash ends a word (COMP_WORDBREAKS): ``data.clients=4`` is three words of it."""
 
+_QUOTES = "'\""
+
 
 @dataclass(frozen=True)
 class Completes:
@@ -50,7 +53,7 @@ class Completes:
     values: Callable[[str], list[str] | list[tuple[str, str]]]
     other: str = "file"
 
-    def items(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    def items(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
         """Return completions, in the form of Click."""
         pairs = [
             (each, None) if isinstance(each, str) else each for each in self.values(incomplete)
@@ -76,25 +79,40 @@ class JoinedWords(BashComplete):
 
     def get_completion_args(self) -> tuple[list[str], str]:
         """Return the words before the cursor, and the one at it."""
-        given = os.environ["COMP_WORDS"].split("\n")[: int(os.environ["COMP_CWORD"]) + 1]
+        place = int(os.environ["COMP_CWORD"])
+        given = os.environ["COMP_WORDS"].split("\n")[: place + 1]
+        given += [""] * (place + 1 - len(given))
         words: list[str] = []
-        glued = False
+        is_open = False
         for word in given:
             is_break = bool(word) and not word.strip(_BREAKS)
-            if words and (is_break or glued):
+            if words and (is_break or is_open):
                 words[-1] += word
             else:
                 words.append(word)
-            glued = is_break
-        incomplete = words.pop() if len(words) > 1 else ""
+            is_open = is_break
+        incomplete = words.pop()
+        if incomplete[:1] in _QUOTES and incomplete:  # no breaks within quotes
+            self._broken, incomplete = "", incomplete[1:]
+            return [_unquoted(word) for word in words[1:]], incomplete
         value = incomplete.partition("=")[2] if incomplete.startswith("-") else incomplete
         # Bash replaces what follows the last break; all before it stays as it was typed.
-        self._broken = re.match(f"(.*[{_BREAKS}])?", value, re.DOTALL)[0]  # type: ignore[index]
-        return words[1:], incomplete
+        self._broken = value[: 1 + max(map(value.rfind, _BREAKS))]
+        return [_unquoted(word) for word in words[1:]], incomplete
 
-    def format_completion(self, item: "CompletionItem") -> str:
+    def format_completion(self, item: CompletionItem[str]) -> str:
         """Return a line for the script: the type, and what takes the place of bash's word."""
         return f"{item.type},{item.value.removeprefix(self._broken)}"
+
+
+class WholeMeanings(FishComplete):
+    """Completion of fish, whose script in Click cuts a meaning at its first comma."""
+
+    source_template = FishComplete.source_template.replace('split ","', 'split -m 1 ","')
+
+
+def _unquoted(word: str) -> str:
+    return " ".join(split_arg_string(word))
 
 
 def answer_shell(command: click.Command) -> int | None:
@@ -114,6 +132,7 @@ def answer_shell(command: click.Command) -> int | None:
     if not instruction:
         return None
     add_completion_class(JoinedWords)
+    add_completion_class(WholeMeanings)
     return shell_complete(command, {}, PROGRAM, VARIABLE, instruction)
 
 
@@ -132,6 +151,7 @@ def script(command: click.Command, shell: str) -> str:
     str
         Click's script.
     """
+    add_completion_class(WholeMeanings)
     kind = get_completion_class(shell)
     if kind is None:
         raise click.UsageError(f"there is no completion for {shell}: {', '.join(SHELLS)}")
