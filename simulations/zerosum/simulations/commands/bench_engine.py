@@ -71,7 +71,9 @@ def engine(
     peer_limit: Annotated[
         float, typer.Option(help="Seconds that a peer may be waited for.", min=1, callback=number)
     ] = PEER_LIMIT_SECONDS,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows here.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the rows here; - is standard output.")
+    ] = None,
 ) -> None:
     """Compare engines of simulation on the same rounds of federated averaging.
 

@@ -41,7 +41,9 @@ def budget(
         Path | None,
         typer.Option(help="The node's policy: max_epsilon, budget_delta, max_contributions."),
     ] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write figures here; - is standard output.")
+    ] = None,
 ) -> None:
     """Say what a run, queries or a node has spent of privacy, and what is left; read only."""
     with user_errors(ConfigError):

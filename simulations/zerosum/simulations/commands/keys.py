@@ -45,7 +45,13 @@ def show_key(file: Annotated[Path, typer.Argument(help="A signing key.")]) -> No
 @roster_app.command("add")
 def add_to_roster(
     file: Annotated[Path, typer.Argument(help="The roster: made if it is absent.")],
-    clients: Annotated[list[str], typer.Argument(metavar="INDEX=PUBLIC...", help="As 0=3f…")],
+    clients: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INDEX=PUBLIC...",
+            help="Each client's index, and what zerosum keys new printed.",
+        ),
+    ],
     authority: Annotated[Path, typer.Option(help="The signing key of the roster's authority.")],
 ) -> None:
     """Add clients to a roster or replace their keys, and sign it as its next version."""

@@ -40,6 +40,7 @@ from zerosum.simulations.terminal.streams import take_any_text
 from zerosum.simulations.terminal.user_errors import (
     NOTHING_LEARNT,
     check_writable,
+    is_standard_output,
     user_errors,
     write_json,
 )
@@ -238,7 +239,9 @@ def plan(
     epsilon: Annotated[
         float | None, typer.Option(help="Find the noise for this epsilon (privacy.epsilon_for).")
     ] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write figures here; - is standard output.")
+    ] = None,
 ) -> None:
     """Compute what a setting costs before it runs: every epsilon, noise against clip, bytes."""
     from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
@@ -281,7 +284,9 @@ def audit(
         typer.Option("--run", help="Audit the run in this folder and put it into its report."),
         RUN_FOLDERS,
     ] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write figures here; - is standard output.")
+    ] = None,
 ) -> None:
     """Audit the protection with canaries; exit with 1 if an observer beats the ledger's epsilon."""
     from zerosum.server.runs.run_folder import RunFolder
@@ -305,7 +310,9 @@ def audit(
             from zerosum.simulations.report.audited import AUDIT
 
         asked = AuditPlan(canaries, repetitions, noise_multiplier, delta, confidence, dropout)
-        target = json_file or (None if run_folder is None else run_folder.path / AUDIT)
+        target = None if run_folder is None else run_folder.path / AUDIT
+        if json_file is not None and not is_standard_output(json_file):
+            target = json_file
         rows = PartialRows(target, f"{asked} {audited.canonical().hex()}")
         with (
             interruptible(lambda: _audit_left(rows, repetitions), ()),

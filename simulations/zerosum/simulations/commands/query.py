@@ -238,7 +238,9 @@ def _resumed(
     data: Annotated[
         Path | None, typer.Option(help="Where the same data are now.", show_default=False)
     ] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write answers here.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write answers here; - is standard output.")
+    ] = None,
 ) -> None:
     if ctx.invoked_subcommand is not None:
         return
