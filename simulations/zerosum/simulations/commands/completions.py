@@ -3,6 +3,7 @@
 Nothing here may import torch: a shell waits for it at every tab.
 """
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -69,7 +70,7 @@ def _settings(incomplete: str) -> Pairs:
     for name, field in fields.items():
         meaning = (field.description or "").partition(". ")[0]
         rows.append((f"{name}=", meaning))
-        rows += [(f"{name}={word}", "usual") for word in _usual(field)]
+        rows += [(f"{name}={word}", "usual") for word in _usual(field) if shlex.quote(word) == word]
     return rows
 
 
@@ -89,8 +90,9 @@ def _values(key: str, fields: dict[str, FieldInfo]) -> Pairs:
     field = fields.get(key)
     if field is None:
         return []
-    words = list(dict.fromkeys(_words(field.annotation, field.metadata)))
-    return [(word, "") for word in words or _usual(field)]
+    words = dict.fromkeys(_words(field.annotation, field.metadata)) or _usual(field)
+    # A space or a quote would have to be written otherwise.
+    return [(word, "") for word in words if shlex.quote(word) == word]
 
 
 def _words(annotation: Any, metadata: list[Any]) -> Iterator[str]:
