@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,18 +22,13 @@ from zerosum.simulations.commands.listing import list_
 from zerosum.simulations.commands.new import new_queries
 from zerosum.simulations.commands.query import query_app
 from zerosum.simulations.commands.rehearse import rehearse
+from zerosum.simulations.commands.root_options import root_options
 from zerosum.simulations.commands.schema import schema
 from zerosum.simulations.commands.sweep import sweep
 from zerosum.simulations.new import Kind
 from zerosum.simulations.terminal.command_line import CommandApp, CommandGroup
 from zerosum.simulations.terminal.loading import loading
-from zerosum.simulations.terminal.shell_completion import (
-    FOLDERS,
-    Shell,
-    answer_shell,
-    install,
-    script,
-)
+from zerosum.simulations.terminal.shell_completion import FOLDERS, answer_shell
 from zerosum.simulations.terminal.signals import continue_with, interruptible, start_again
 from zerosum.simulations.terminal.streams import take_any_text
 from zerosum.simulations.terminal.user_errors import (
@@ -95,6 +89,7 @@ app = CommandApp(
     "Federated learning with secure aggregation and differential privacy.",
     Commands,
 )
+app.callback()(root_options)
 app.add_typer(bench_app, name="bench")
 app.add_typer(query_app, name="query")
 app.add_typer(keys_app, name="keys")
@@ -106,60 +101,6 @@ app.command()(schema)
 app.command()(sweep)
 app.command()(compare)
 app.command("list")(list_)
-
-
-def _print_version(asked: bool) -> None:
-    """Print the installed version, that of pyproject.toml, and end."""
-    if asked:
-        typer.echo(version("zerosum"))
-        raise typer.Exit
-
-
-def _print_script(ctx: click.Context, shell: str | None) -> None:
-    """Print a shell's script, and end."""
-    if shell is not None and not ctx.resilient_parsing:
-        typer.echo(script(ctx.command, shell), nl=False)
-        raise typer.Exit
-
-
-def _install_script(ctx: click.Context, shell: str | None) -> None:
-    """Write a shell's script where the shell reads it, and end."""
-    if shell is not None and not ctx.resilient_parsing:
-        with user_errors(OSError):
-            for path in install(ctx.command, shell):
-                typer.echo(f"Written  {path}")
-        typer.echo(f"Completion is there in every new {shell}.")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    _version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
-        ),
-    ] = False,
-    _shown: Annotated[
-        Shell | None,
-        typer.Option(
-            "--show-completion",
-            callback=_print_script,
-            is_eager=True,
-            help="Print the script by which a shell completes commands, options and values.",
-        ),
-    ] = None,
-    _installed: Annotated[
-        Shell | None,
-        typer.Option(
-            "--install-completion",
-            callback=_install_script,
-            is_eager=True,
-            help="Write that script where the shell reads it at its start.",
-        ),
-    ] = None,
-) -> None:
-    """Federated learning with secure aggregation and differential privacy."""
 
 
 @app.command()

@@ -39,7 +39,20 @@ class Queries(CommandGroup):
     """The kinds of query; a file in place of one is a plan."""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-        """Return the kinds; where none begins so, files."""
+        """Return the kinds; where none begins so, files.
+
+        Parameters
+        ----------
+        ctx : click.Context
+            Of the group.
+        incomplete : str
+            The word so far.
+
+        Returns
+        -------
+        list of CompletionItem
+            In the form of Click.
+        """
         kinds: list[CompletionItem[str]] = super().shell_complete(ctx, incomplete)
         if kinds or incomplete.startswith("-"):
             return kinds

@@ -24,7 +24,15 @@ class Command(TyperCommand):
         document(self)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the page."""
+        """Write the page.
+
+        Parameters
+        ----------
+        ctx : click.Context
+            Of the command.
+        formatter : click.HelpFormatter
+            Takes the text.
+        """
         formatter.write(help_page(self, ctx, columns()))
 
 
@@ -36,7 +44,15 @@ class CommandGroup(TyperGroup):
         document(self)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the page."""
+        """Write the page.
+
+        Parameters
+        ----------
+        ctx : click.Context
+            Of the command.
+        formatter : click.HelpFormatter
+            Takes the text.
+        """
         formatter.write(help_page(self, ctx, columns()))
 
     def resolve_command(

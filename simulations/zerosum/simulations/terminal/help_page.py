@@ -86,7 +86,20 @@ def definitions(rows: Iterable[Row], width: int, mark: Callable[[str], str] | No
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Return a text in lines of a width; a word that is longer ends at a sign, if it has one."""
+    """Return a text in lines of a width; a word that is longer ends at a sign, if it has one.
+
+    Parameters
+    ----------
+    text : str
+        Spaces and ends of line part its words.
+    width : int
+        Columns that no line exceeds.
+
+    Returns
+    -------
+    list of str
+        Lines.
+    """
     words = [piece for word in text.split() for piece in _pieces(word, width)]
     return textwrap.wrap(" ".join(words), width, break_on_hyphens=False)
 

@@ -5,7 +5,7 @@ import time
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task
+from rich.progress import Progress, ProgressColumn, Task
 from rich.progress_bar import ProgressBar as RichBar
 from rich.table import Column
 from rich.text import Text
@@ -109,17 +109,20 @@ class _Time(ProgressColumn):
         return Text(self._bar.times(task), style="progress.remaining")
 
 
-class _Bar(BarColumn):
-    """A bar whose width goes with that of the terminal, and at no words' expense."""
+class _Bar(ProgressColumn):
+    """A bar whose width goes with that of the terminal."""
 
     def __init__(self, bar: "ProgressBar") -> None:
-        super().__init__(BAR_COLUMNS, table_column=Column(no_wrap=True))
-        self._own = bar
+        super().__init__(Column(no_wrap=True))
+        self._bar = bar
 
-    def render(self, task: Task) -> RichBar:
-        """Return the bar."""
-        self.bar_width = self._own.bar_width
-        return super().render(task)
+    def render(self, task: Task) -> RichBar | Text:
+        """Return rich's bar; without colours one of signs, of which rich draws no rest."""
+        width = self._bar.bar_width
+        if task.total is not None and not self._bar.coloured:
+            done = int(width * min(1.0, task.completed / max(1, task.total)))
+            return Text("#" * done + "-" * (width - done))
+        return RichBar(task.total, task.completed, width, pulse=not task.started)
 
 
 def fitting(text: str, room: int) -> str:
@@ -191,6 +194,11 @@ class ProgressBar:
     def drawn(self) -> bool:
         """Return whether there is a terminal to draw the bar on, one that can move its cursor."""
         return self._console.is_terminal and not self._console.is_dumb_terminal
+
+    @property
+    def coloured(self) -> bool:
+        """Return whether the terminal may show colours: NO_COLOR is not set."""
+        return not self._console.no_color and self._console.color_system is not None
 
     @property
     def bar_width(self) -> int:

@@ -54,7 +54,20 @@ class Completes:
     other: str = "file"
 
     def items(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-        """Return completions, in the form of Click."""
+        """Return completions, in the form of Click.
+
+        Parameters
+        ----------
+        ctx : click.Context
+            Of the command.
+        incomplete : str
+            The word so far.
+
+        Returns
+        -------
+        list of CompletionItem
+            Values with their meanings, or one of a type that leaves the word to the shell.
+        """
         pairs = [
             (each, None) if isinstance(each, str) else each for each in self.values(incomplete)
         ]
@@ -150,6 +163,11 @@ def script(command: click.Command, shell: str) -> str:
     -------
     str
         Click's script.
+
+    Raises
+    ------
+    click.UsageError
+        If there is none for that shell.
     """
     add_completion_class(WholeMeanings)
     kind = get_completion_class(shell)
