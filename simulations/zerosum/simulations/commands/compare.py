@@ -11,7 +11,9 @@ from rich.table import Table
 
 from zerosum.client.task import TaskError
 from zerosum.server.config import ConfigError
+from zerosum.simulations.commands.completions import RUN_FOLDERS
 from zerosum.simulations.terminal.loading import loading
+from zerosum.simulations.terminal.shell_completion import FOLDERS
 from zerosum.simulations.terminal.user_errors import user_errors
 
 if TYPE_CHECKING:
@@ -23,11 +25,14 @@ USUAL_OUT = Path("comparison")
 
 def compare(
     folders: Annotated[
-        list[Path], typer.Argument(help="Folders of runs or sweeps.", show_default=False)
+        list[Path],
+        typer.Argument(help="Folders of runs or sweeps.", show_default=False),
+        RUN_FOLDERS,
     ],
     out: Annotated[
         Path | None,
         typer.Option(help="Folder of the files. [default: that of the one sweep, else comparison]"),
+        FOLDERS,
     ] = None,
     plots: Annotated[
         Literal["pdf", "svg", "png"] | None,

@@ -17,6 +17,7 @@ from zerosum.server.config import ConfigError
 from zerosum.server.runs.records import Summary
 from zerosum.server.runs.run_folder import SUMMARY, RunFolder
 from zerosum.server.runs.run_outcome import NothingLearntError
+from zerosum.simulations.commands.completions import RUN_FOLDERS, SETTINGS, words
 from zerosum.simulations.commands.rehearse_queries import (
     answer_plan,
     conclude_queries,
@@ -38,6 +39,7 @@ from zerosum.simulations.rehearsal.waiting import modified_ns
 from zerosum.simulations.rehearsal.watch import TimedLines, Watch
 from zerosum.simulations.terminal.printable import shell_command
 from zerosum.simulations.terminal.progress import ProgressBar
+from zerosum.simulations.terminal.shell_completion import FOLDERS
 from zerosum.simulations.terminal.signals import interruptible
 from zerosum.simulations.terminal.user_errors import NOTHING_LEARNT, number, user_errors
 
@@ -54,10 +56,13 @@ DEFAULT_SECONDS = 600.0
 
 
 def rehearse(
-    app: Annotated[Path, typer.Argument(help="Folder of a Flower app, as zerosum new makes it.")],
+    app: Annotated[
+        Path, typer.Argument(help="Folder of a Flower app, as zerosum new makes it."), FOLDERS
+    ],
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change one key of the experiment."),
+        SETTINGS,
     ] = None,
     nodes: Annotated[
         int | None, typer.Option(help="SuperNodes; 3 by default.", min=2, max=64)
@@ -65,15 +70,20 @@ def rehearse(
     server: Annotated[
         str | None,
         typer.Option(help=f"What the server is trusted with: {' or '.join(SERVERS)}."),
+        words(*SERVERS),
     ] = None,
     namespaces: Annotated[
         bool, typer.Option("--namespaces", help="Give each node a network namespace.")
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Run folder: new or empty; else a new one under runs/.")
+        Path | None,
+        typer.Option(help="Run folder: new or empty; else a new one under runs/."),
+        FOLDERS,
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="Continue the rehearsal in this run folder.")
+        Path | None,
+        typer.Option(help="Continue the rehearsal in this run folder."),
+        RUN_FOLDERS,
     ] = None,
     seconds: Annotated[
         float, typer.Option(help="Time limit of the run, in seconds.", min=1, callback=number)

@@ -11,7 +11,8 @@ from zerosum.simulations.config import DEFAULT_EXPERIMENT, Source
 from zerosum.simulations.sweeps.children import run_cells
 from zerosum.simulations.sweeps.grid import Cell, cells_of, given_choices, seeds_of
 from zerosum.simulations.sweeps.sweep_folder import SweepFolder
-from zerosum.simulations.sweeps.time_left import DAY_SECONDS, Pace, in_words
+from zerosum.simulations.sweeps.time_left import DAY_SECONDS, Pace
+from zerosum.simulations.terminal.progress import in_words
 
 if TYPE_CHECKING:
     import pandas as pd
