@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zerosum.client.files.operating_system import cores
+from zerosum.client.given_task import is_object_name
 from zerosum.server.config import ConfigError
-from zerosum.simulations.config import DEFAULT_EXPERIMENT, Source
+from zerosum.simulations.config import DEFAULT_EXPERIMENT, Source, with_task
 from zerosum.simulations.sweeps.children import run_cells
 from zerosum.simulations.sweeps.grid import Cell, cells_of, given_choices, seeds_of
 from zerosum.simulations.sweeps.sweep_folder import SweepFolder
@@ -16,6 +17,8 @@ from zerosum.simulations.sweeps.time_left import DAY_SECONDS, Pace, in_words
 if TYPE_CHECKING:
     import pandas as pd
 
+    from zerosum.client.task import Task
+
 log = logging.getLogger("zerosum.simulations")
 
 
@@ -23,6 +26,7 @@ def sweep(
     config: Source = DEFAULT_EXPERIMENT,
     grid: Mapping[str, Sequence[Any]] | None = None,
     *,
+    task: "type[Task] | Callable[[], Task] | str | None" = None,
     seeds: str | int | Iterable[int] | None = None,
     zipped: bool = False,
     together: Sequence[str] = (),
@@ -41,6 +45,9 @@ def sweep(
         As for :func:`zerosum.simulations.api.run`.
     grid : mapping of str to sequence, optional
         Values by key, as ``{"privacy.epsilon": [1, 2, 4]}``; None among them takes the key out.
+    task : class, function or str, optional
+        As for :func:`zerosum.simulations.run`, of a module: cells are processes of their own, which
+        find a task by its name alone.
     seeds : str, int or iterable of int, optional
         ``range(5)`` or "0-4"; the experiment's own where absent.
     zipped : bool
@@ -70,7 +77,9 @@ def sweep(
 
     given = None if seeds is None else seeds_of(seeds)
     choices = given_choices(grid or {})
-    cells = cells_of(config, choices, given, zipped=zipped, together=together)
+    source = with_task(config, task)
+    cells = cells_of(source, choices, given, zipped=zipped, together=together)
+    _check_tasks(cells)
     path = Path(out) if out is not None else api.new_folder(f"{cells[0].experiment.name}-sweep")
     folder = SweepFolder.claim(path, cells)
 
@@ -81,6 +90,16 @@ def sweep(
 
     errors = complete(folder, workers, ended=ended)
     return pd.DataFrame(folder.rows(errors))
+
+
+def _check_tasks(cells: Iterable[Cell]) -> None:
+    """Refuse a task object, before anything is written."""
+    given = next((c.experiment.task for c in cells if is_object_name(c.experiment.task)), None)
+    if given is not None:
+        raise ConfigError(
+            f"task = {given!r}: the cells of a sweep are processes of their own, which no object "
+            'gets to; write its class into a file, as my_task.py, and give task="my_task:MyTask"'
+        )
 
 
 def complete(
