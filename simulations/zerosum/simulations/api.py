@@ -49,6 +49,7 @@ from zerosum.simulations.engine.trial_client import take_trial_step
 from zerosum.simulations.engine.work import Contributor
 from zerosum.simulations.report.run_snapshot import write_sight
 from zerosum.simulations.terminal.logs import logged
+from zerosum.simulations.terminal.notebook import rounds_shown
 
 MOST_COUNTED = 1000
 """Most clients whose records are counted one by one, where the task has no num_examples().
@@ -218,7 +219,8 @@ def run(
         path = Path(out) if out is not None else new_folder(planned.experiment.name)
         folder = RunFolder.create(path, planned.experiment)
         keep_fingerprint(folder, planned.experiment, planned.task, planned.population)
-        return simulate(planned, folder, on_round, report=report)
+        with rounds_shown(planned.experiment.rounds, on_round) as shown:
+            return simulate(planned, folder, shown, report=report)
 
 
 def resume(
@@ -270,7 +272,8 @@ def resume(
         check_same(before, planned.experiment, folder)
         check_fingerprint(folder, planned.experiment, planned.task, planned.population)
         warn_of_more_rounds(before, planned.experiment, planned.population, planned.dimension)
-        return simulate(planned, folder, on_round, report=report)
+        with rounds_shown(planned.experiment.rounds, on_round) as shown:
+            return simulate(planned, folder, shown, report=report)
 
 
 def simulate(

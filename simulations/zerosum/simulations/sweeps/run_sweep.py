@@ -12,7 +12,9 @@ from zerosum.simulations.config import DEFAULT_EXPERIMENT, Source, with_task
 from zerosum.simulations.sweeps.children import run_cells
 from zerosum.simulations.sweeps.grid import Cell, cells_of, given_choices, seeds_of
 from zerosum.simulations.sweeps.sweep_folder import SweepFolder
-from zerosum.simulations.sweeps.time_left import DAY_SECONDS, Pace, in_words
+from zerosum.simulations.sweeps.time_left import DAY_SECONDS, Pace
+from zerosum.simulations.terminal.durations import in_words
+from zerosum.simulations.terminal.notebook import LiveLine
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,13 +85,34 @@ def sweep(
     path = Path(out) if out is not None else api.new_folder(f"{cells[0].experiment.name}-sweep")
     folder = SweepFolder.claim(path, cells)
 
+    line, failed = LiveLine(), 0
+
     def ended(cell: Cell, error: str) -> None:
+        nonlocal failed
         if error:
+            failed += 1
             log.warning("cell %s failed: %s", cell.folder, error)
         on_cell(folder.row(cell, error))
 
-    errors = complete(folder, workers, ended=ended)
+    def look(pace: Pace) -> None:
+        line.show(_progress(len(cells), failed, pace))
+
+    try:
+        errors = complete(folder, workers, look=look, ended=ended)
+    finally:
+        line.flush()
     return pd.DataFrame(folder.rows(errors))
+
+
+def _progress(cells: int, failed: int, pace: Pace) -> str:
+    """Return how far a sweep is, in one line."""
+    parts = [f"{cells - pace.cells_left} of {cells} cells done"]
+    parts += [f"{failed} failed"] if failed else []
+    left = pace.seconds_left
+    if pace.cells_left:
+        parts += [f"{pace.rounds_left:,} rounds to go"]
+        parts += [] if left is None else [f"{in_words(left)} left"]
+    return ", ".join(parts)
 
 
 def _check_tasks(cells: Iterable[Cell]) -> None:
