@@ -3,6 +3,7 @@
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -219,7 +220,7 @@ def run(
         path = Path(out) if out is not None else new_folder(planned.experiment.name)
         folder = RunFolder.create(path, planned.experiment)
         keep_fingerprint(folder, planned.experiment, planned.task, planned.population)
-        with rounds_shown(planned.experiment.rounds, on_round) as shown:
+        with _resumable(folder), rounds_shown(planned.experiment.rounds, on_round) as shown:
             return simulate(planned, folder, shown, report=report)
 
 
@@ -272,8 +273,18 @@ def resume(
         check_same(before, planned.experiment, folder)
         check_fingerprint(folder, planned.experiment, planned.task, planned.population)
         warn_of_more_rounds(before, planned.experiment, planned.population, planned.dimension)
-        with rounds_shown(planned.experiment.rounds, on_round) as shown:
+        with _resumable(folder), rounds_shown(planned.experiment.rounds, on_round) as shown:
             return simulate(planned, folder, shown, report=report)
+
+
+@contextmanager
+def _resumable(folder: RunFolder) -> Iterator[None]:
+    """Say in an interrupt how the run goes on: in a notebook its traceback is all there is."""
+    try:
+        yield
+    except KeyboardInterrupt as ended:
+        ended.add_note(f"The run goes on with resume({str(folder.path)!r}).")
+        raise
 
 
 def simulate(

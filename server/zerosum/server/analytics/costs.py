@@ -62,9 +62,8 @@ class Costed:
     def __repr__(self) -> str:
         """Return one line: its terms and receipts are a page."""
         bounds = {name: receipt for name, receipt in self.receipts.items() if receipt is not None}
-        return (
-            f"Costed({self.ask.query.kind}, epsilon={self.ask.epsilon:g}, receipts={bounds!r:.300})"
-        )
+        asked = f"{self.ask.query.kind}, epsilon={self.ask.epsilon:g}"
+        return f"Costed({asked}, receipts={bounds!r:.300})"
 
     @cached_property
     def key(self) -> str:

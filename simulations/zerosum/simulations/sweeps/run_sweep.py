@@ -86,6 +86,8 @@ def sweep(
     folder = SweepFolder.claim(path, cells)
 
     line, failed = LiveLine(), 0
+    before = sum(map(folder.is_over, cells))
+    line.show(f"{before} of {len(cells)} cells done{' before' if before else ''}")
 
     def ended(cell: Cell, error: str) -> None:
         nonlocal failed

@@ -42,12 +42,11 @@ class LiveLine:
         """Show the last text, however short a while the one before has stood."""
         if not self.shown or self._text == self._drawn:
             return
-        from IPython.display import display
-
         self._when, self._drawn = time.monotonic(), self._text
         data = {"text/plain": self._text}
         if self._handle is None:
-            self._handle = display(data, raw=True, display_id=True)
+            ipython: Any = sys.modules["IPython"]
+            self._handle = ipython.display.display(data, raw=True, display_id=True)
         else:
             self._handle.update(data, raw=True)
 
