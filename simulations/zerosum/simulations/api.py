@@ -94,7 +94,9 @@ def plan(experiment: Experiment) -> Plan:
         One line that names the key, its value, what is allowed and the cure.
     """
     # Seeded, whatever the task draws as it is made and tried out: it is that of every run.
-    with alone("plan"), seeded(derive_seed(experiment.seed, "plan")):
+    # One thread: torch's others do not survive a fork, and a worker of the user's would wait for
+    # them for ever.
+    with alone("plan"), one_thread(), seeded(derive_seed(experiment.seed, "plan")):
         return _planned(experiment)
 
 

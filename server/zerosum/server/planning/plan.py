@@ -78,7 +78,7 @@ class Outlook:
         parts = [repr(values["name"]), f"{values['rounds']} rounds"]
         parts += [f"{values['population']:,} clients", f"{values['dimension']:,} parameters"]
         parts += [f"epsilon_{o}={epsilon_text(self.epsilon[o].value)}" for o in finite]
-        parts += [f"{len(self.warnings)} warnings"] if self.warnings else []
+        parts += [f"warnings: {len(self.warnings)}"] if self.warnings else []
         return f"Outlook({', '.join(parts)})"
 
     def _repr_html_(self) -> str:

@@ -124,15 +124,15 @@ def _warnings(summary: Summary) -> Iterator[Row]:
 
 def _privacy_rows(summary: Summary) -> Iterator[Row]:
     """Yield what protects whom against each observer, in their one order."""
-    for observer in OBSERVERS:
-        bound = summary.epsilon.get(observer)
-        if bound is not None:
-            whom = observer_who(observer, summary.protocol) if summary.protocol else observer
-            yield (
-                f"epsilon, {observer}",
-                bound_in_words(bound),
-                f"each {bound.unit}, against {whom}",
-            )
+    bounds = [summary.epsilon[name] for name in OBSERVERS if name in summary.epsilon]
+    if bounds and not any(bound.finite for bound in bounds):
+        if len({bound.reason for bound in bounds}) == 1:  # three times the same would be noise
+            yield "epsilon", bound_in_words(bounds[0]), "nobody is protected against anybody"
+            return
+    for bound in bounds:
+        name = bound.observer
+        whom = observer_who(name, summary.protocol) if summary.protocol else name
+        yield f"epsilon, {name}", bound_in_words(bound), f"each {bound.unit}, against {whom}"
     if summary.noise_from_seed:
         yield "noise", "from the seed", "to be repeated: it protects nobody"
 

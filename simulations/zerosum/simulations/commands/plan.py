@@ -121,6 +121,7 @@ def _of_task(
     experiment: Experiment, population: int | None, dimension: int | None
 ) -> tuple[int, int, dict[str, Any] | None]:
     from zerosum.client.training.seeded_task import seeded_resolution
+    from zerosum.client.training.threads import one_thread
     from zerosum.simulations.data.edited_modules import read_again
 
     try:
@@ -135,7 +136,8 @@ def _of_task(
     # Tried among the task's own clients: its records may not go round more that are only planned.
     suggests = experiment.data.clients is not None or hasattr(task, "num_clients")
     own = population_of(task, experiment.data) if suggests else population
-    trained = take_trial_step(task, own, experiment).layout.dimension
+    with one_thread():
+        trained = take_trial_step(task, own, experiment).layout.dimension
     dimension = trained if dimension is None else dimension
     return population, dimension, data_summary(task)
 

@@ -11,6 +11,7 @@ from zerosum.client.task import ClientInfo, Task
 from zerosum.client.task_errors import FAILURES
 from zerosum.client.training.examples import as_examples
 from zerosum.client.training.seeded_task import client_records, public_records
+from zerosum.client.training.threads import one_thread
 from zerosum.client.training.torch_seed import seeded
 from zerosum.secagg.randomness import derive_seed
 from zerosum.server.config import ConfigError
@@ -109,7 +110,8 @@ def fingerprint(task: Task, count: int, seed: int) -> str:
         Hexadecimal.
     """
     whole = hashlib.sha256()
-    with seeded(derive_seed(seed, "fingerprint")):  # records may be augmented as they are read
+    # Seeded, for records may be augmented as they are read.
+    with one_thread(), seeded(derive_seed(seed, "fingerprint")):
         for name, values in task.model().state_dict().items():
             whole.update(f"{name} {tuple(values.shape)} {values.dtype}\0".encode())
         _add(whole, public_records(task, seed))

@@ -101,6 +101,9 @@ def sweep(
 
     try:
         errors = complete(folder, workers, look=look, ended=ended)
+    except KeyboardInterrupt as interrupt:
+        interrupt.add_note(f"The same call with out={str(path)!r} goes on with the sweep.")
+        raise
     finally:
         line.flush()
     return pd.DataFrame(folder.rows(errors))
