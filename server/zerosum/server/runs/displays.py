@@ -25,9 +25,13 @@ MOST_POINTS = 400
 
 
 def text(value: object) -> str:
-    """Escape text; what no letter of UTF-8 stands for, as a name of a file may have, is told."""
-    plain = "".join(c if c.isprintable() else repr(c)[1:-1] for c in readable(str(value)))
-    return escape(plain.encode(errors="backslashreplace").decode())
+    """Return a value as text of HTML."""
+    return escape(one_line(value))
+
+
+def one_line(value: object) -> str:
+    """Return a value as text of one line; control characters, and bytes of names, as escapes."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in readable(str(value)))
 
 
 def panel(title: str, rows: Iterable[tuple[str, str, str]], chart: str = "", foot: str = "") -> str:

@@ -9,7 +9,7 @@ from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.noised_ratio import NOISE_STD
 from zerosum.server.privacy.observers import OBSERVERS, observer_who
 from zerosum.server.privacy.rounding import epsilon_text, plain
-from zerosum.server.runs.displays import curve, panel
+from zerosum.server.runs.displays import curve, one_line, panel
 from zerosum.server.runs.records import RoundRecord, Summary
 from zerosum.server.runs.run_folder import REPORT
 from zerosum.server.runs.run_outcome import UNTRAINED
@@ -40,7 +40,7 @@ def result_line(folder: Path, summary: Summary, rounds: Sequence[RoundRecord]) -
     """
     abandoned = f" ({summary.rounds_abandoned} abandoned)" if summary.rounds_abandoned else ""
     parts = [repr(summary.name), f"{len(rounds)} rounds{abandoned}"]
-    parts += [f"{name}={plain(value)}" for name, value in _metrics(summary)][:MOST_IN_LINE]
+    parts += [f"{one_line(name)}={plain(value)}" for name, value in _metrics(summary)][:MOST_IN_LINE]
     parts += [
         f"epsilon_{observer}={epsilon_text(summary.epsilon[observer].value)}"
         for observer in OBSERVERS
@@ -125,10 +125,10 @@ def _warnings(summary: Summary) -> Iterator[Row]:
 def _privacy_rows(summary: Summary) -> Iterator[Row]:
     """Yield what protects whom against each observer, in their one order."""
     bounds = [summary.epsilon[name] for name in OBSERVERS if name in summary.epsilon]
-    if bounds and not any(bound.finite for bound in bounds):
-        if len({bound.reason for bound in bounds}) == 1:  # three times the same would be noise
-            yield "epsilon", bound_in_words(bounds[0]), "nobody is protected against anybody"
-            return
+    # Three times the same reason would say no more.
+    if len(bounds) > 1 and len({bound.reason or bound.observer for bound in bounds}) == 1:
+        yield "epsilon", bound_in_words(bounds[0]), "nobody is protected against anybody"
+        return
     for bound in bounds:
         name = bound.observer
         whom = observer_who(name, summary.protocol) if summary.protocol else name
