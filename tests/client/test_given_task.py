@@ -84,7 +84,7 @@ def test_a_plain_value_is_no_task(value):
 
 def test_an_object_survives_pickling_and_is_not_copied():
     given = GivenTask(Mine(), "<my.Name object>")
-    again = pickle.loads(pickle.dumps(given))
+    again = pickle.loads(pickle.dumps(given))  # noqa: S301
     assert (again, type(again), type(again.given)) == (given, GivenTask, Mine)
     assert copy.deepcopy({"task": given})["task"].given is given.given
 

@@ -116,7 +116,7 @@ def test_a_run_goes_on_with_its_object_and_with_no_other(here):
 
 def test_a_run_by_name_does_not_go_on_with_an_object(here):
     run(PLAIN, task="object_task:ObjectTask", out="named", report=False)
-    with pytest.raises(ConfigError, match="task = .*object_task:ObjectTask"):
+    with pytest.raises(ConfigError, match=r"task = .*object_task:ObjectTask"):
         resume("named", task=ObjectTask(), overrides=["rounds=3"])
 
 

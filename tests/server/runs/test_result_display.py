@@ -147,7 +147,8 @@ def test_missing_figures_are_shown_as_such(broken, values):
 
 def test_without_privacy_three_equal_reasons_are_one_row():
     bounds = {
-        name: no_bound(name, 1e-5, "no noise", unit="client") for name in ("release", "sum", "local")
+        name: no_bound(name, 1e-5, "no noise", unit="client")
+        for name in ("release", "sum", "local")
     }
     page = Tags(result(summary(epsilon=bounds, noise_from_seed=True))._repr_html_()).text
     assert page.count("no noise") == 1

@@ -20,7 +20,9 @@ def shown(monkeypatch):
         assert display_id
         texts.append(data["text/plain"])
         place = len(texts) - 1
-        return SimpleNamespace(update=lambda data, raw: texts.__setitem__(place, data["text/plain"]))
+        return SimpleNamespace(
+            update=lambda data, raw: texts.__setitem__(place, data["text/plain"])
+        )
 
     ipython = SimpleNamespace(
         get_ipython=lambda: SimpleNamespace(kernel=object()),

@@ -5,7 +5,7 @@ it may be anybody's. Colours and fonts are inherited, so that it is read on ligh
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 
 from zerosum.client.files.operating_system import readable
@@ -64,7 +64,12 @@ def panel(title: str, rows: Iterable[tuple[str, str, str]], chart: str = "", foo
     return "".join(lines)
 
 
-def grid(title: str, rows: Sequence[Mapping[str, str]], foot: str = "") -> str:
+def grid(
+    title: str,
+    rows: Sequence[Mapping[str, str]],
+    foot: str = "",
+    bold: Collection[tuple[int, str]] = (),
+) -> str:
     """Return a table with a heading for each column in HTML.
 
     Parameters
@@ -75,6 +80,8 @@ def grid(title: str, rows: Sequence[Mapping[str, str]], foot: str = "") -> str:
         All of the same keys, which are the headings: plain text.
     foot : str
         A line below, plain text.
+    bold : collection of tuple of int and str
+        Row, from 0, and heading of the cells that stand out.
 
     Returns
     -------
@@ -84,8 +91,12 @@ def grid(title: str, rows: Sequence[Mapping[str, str]], foot: str = "") -> str:
     lines = [_PANEL, f"<div><b>{text(title)}</b></div>", f'<table style="{_TABLE}">']
     heads = "".join(f'<th style="{_CELL}">{text(name)}</th>' for name in (rows[0] if rows else ()))
     lines.append(f"<thead><tr>{heads}</tr></thead><tbody>")
-    for row in rows:
-        cells = "".join(f'<td style="{_CELL}">{text(value)}</td>' for value in row.values())
+    for number, row in enumerate(rows):
+        cells = "".join(
+            f'<td style="{_CELL}">'
+            f"{f'<b>{text(value)}</b>' if (number, name) in bold else text(value)}</td>"
+            for name, value in row.items()
+        )
         lines.append(f'<tr style="background:transparent">{cells}</tr>')
     lines += ["</tbody></table>", f'<div style="{_FAINT}">{text(foot)}</div>' if foot else ""]
     return "".join([*lines, "</div>"])

@@ -40,7 +40,9 @@ def result_line(folder: Path, summary: Summary, rounds: Sequence[RoundRecord]) -
     """
     abandoned = f" ({summary.rounds_abandoned} abandoned)" if summary.rounds_abandoned else ""
     parts = [repr(summary.name), f"{len(rounds)} rounds{abandoned}"]
-    parts += [f"{one_line(name)}={plain(value)}" for name, value in _metrics(summary)][:MOST_IN_LINE]
+    parts += [f"{one_line(name)}={plain(value)}" for name, value in _metrics(summary)][
+        :MOST_IN_LINE
+    ]
     parts += [
         f"epsilon_{observer}={epsilon_text(summary.epsilon[observer].value)}"
         for observer in OBSERVERS
