@@ -27,6 +27,7 @@ from zerosum.simulations.attacks.harness.play import Cell, Outcome
 from zerosum.simulations.attacks.harness.play_all import play_all
 from zerosum.simulations.attacks.harness.registry import choose
 from zerosum.simulations.attacks.harness.results import Row, rows_of, shown, to_csv
+from zerosum.simulations.attacks.report.display import Rows
 from zerosum.simulations.attacks.report.page import write_attack_report
 from zerosum.simulations.attacks.report.table import to_markdown
 from zerosum.simulations.terminal.logs import logged
@@ -56,7 +57,7 @@ def attack(
     seeds: int = 3,
     out: str | Path | None = None,
     workers: int = 0,
-) -> list[Row]:
+) -> Rows:
     """Play attacks against private training, and write table, rows and report.
 
     Parameters
@@ -76,8 +77,8 @@ def attack(
 
     Returns
     -------
-    list of Row
-        Of every seed and pooled, by cell.
+    Rows
+        Of every seed and pooled, by cell: a list that displays itself as a table.
 
     Raises
     ------
@@ -87,7 +88,7 @@ def attack(
     request = AttackRequest(list(names), list(overrides), suite, seeds)
     run = attack_run(request, Path(out) if out is not None else None)
     run.play(workers or cores())
-    return run.rows
+    return Rows(run.rows, run.shown, run.folder.path)
 
 
 def attack_run(

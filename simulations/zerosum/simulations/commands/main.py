@@ -60,7 +60,7 @@ Overrides = Annotated[
 
 
 IN_ORDER = (
-    *("new", "run", "sweep", "compare", "report", "plan", "budget", "audit", "attack"),
+    *("new", "run", "sweep", "compare", "report", "export", "plan", "budget", "audit", "attack"),
     *("query", "schema", "rehearse", "keys", "roster", "bench", "list"),
 )
 """Of the commands in the help: what a first hour needs comes first."""

@@ -134,7 +134,7 @@ class _Shown:
 
     def look(self, pace: "Pace") -> None:
         """Move the bar."""
-        from zerosum.simulations.terminal.progress import in_words
+        from zerosum.simulations.terminal.durations import in_words
 
         left = pace.seconds_left
         self._left = "" if left is None else f", {in_words(left)} left"

@@ -10,6 +10,8 @@ from rich.progress_bar import ProgressBar as RichBar
 from rich.table import Column
 from rich.text import Text
 
+from zerosum.simulations.terminal.durations import in_words
+
 LINES = 10
 """Lines printed in all, about, where there is no terminal."""
 
@@ -29,19 +31,6 @@ _PARTS = re.compile(r"(?=  )|(?<=\))(?= )")
 
 MINUTE_SECONDS = 59.5
 """From here on a time is in minutes."""
-
-
-def in_words(seconds: float) -> str:
-    """Write a time as people guess it: the two largest units."""
-    minutes = round(seconds / 60)
-    if minutes < 1:
-        return "under a minute"
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes} min"
-    return f"{hours // 24} days {hours % 24} h"
 
 
 class StepTimes:
