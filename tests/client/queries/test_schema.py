@@ -117,10 +117,10 @@ def test_a_schema_of_no_column_is_refused(tmp_path):
     path.write_text("a = 1\n")
     with pytest.raises(QueryError, match=r"no column in a section \[schema\]"):
         Schema.read(path)
-    with pytest.raises(QueryError, match="gone.toml does not exist"):
+    with pytest.raises(QueryError, match=r"gone\.toml does not exist"):
         Schema.read(tmp_path / "gone.toml")
     path.write_text("[schema\n")
-    with pytest.raises(QueryError, match="empty.toml is not valid TOML"):
+    with pytest.raises(QueryError, match=r"empty\.toml is not valid TOML"):
         Schema.read(path)
 
 
