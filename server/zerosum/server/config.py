@@ -1,5 +1,6 @@
 """Reading an experiment: TOML, dotted overrides, and errors that a person can act on."""
 
+import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -283,8 +284,11 @@ def _drop_rival(section: dict[str, Any], key: str, given: set[str]) -> None:
 def _split_override(text: str) -> tuple[str, Any]:
     key, equals, raw = text.partition("=")
     key = key.strip()
-    if not equals or not key or "" in key.split(".") or key.count(".") > 3 or "\n" in text:
+    if not equals or not key or "" in key.split(".") or key.count(".") > 3 or "\n" in key:
         raise ConfigError(f"--set {text!r} is not of the form key=value, as rounds=10")
+    if "\n" in raw:  # the lines after it would be keys of their own
+        cure = f"write {key}={json.dumps(raw.strip(), ensure_ascii=False)}"
+        raise ConfigError(f"--set {key} has a line break in its value: {cure}")
     if raw.strip() == UNSET or (raw.strip() == _NONE and key in _MAY_BE_NONE):
         return key, _UNSET
     try:

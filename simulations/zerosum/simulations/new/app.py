@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import tomli_w
 
+from zerosum.client.files.file_errors import reason
 from zerosum.server.config import ConfigError
 from zerosum.simulations.new.kinds import WORDS, Kind, kind_of, package_of
 from zerosum.simulations.new.look import FEWEST_RECORDS, DataDescription, literal, look, reading_of
@@ -156,7 +157,7 @@ def make_app(
         _write(begun, made)
         begun.rename(folder)
     except (OSError, UnicodeError) as error:
-        raise ConfigError(f"NAME {folder}: cannot be written: {error}") from None
+        raise ConfigError(f"NAME {folder}: cannot be written: {reason(folder, error)}") from None
     finally:
         shutil.rmtree(begun, ignore_errors=True)
     return made

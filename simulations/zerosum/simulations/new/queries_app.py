@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import tomli_w
 
+from zerosum.client.files.file_errors import reason
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.schema import template
 from zerosum.client.queries.table_files import header
@@ -130,7 +131,7 @@ def make_queries_app(folder: Path, data: Path | None = None) -> QueriesApp:
         made = _written(begun, folder, data)
         begun.rename(folder)
     except (OSError, UnicodeError) as error:
-        raise ConfigError(f"NAME {folder}: cannot be written: {error}") from None
+        raise ConfigError(f"NAME {folder}: cannot be written: {reason(folder, error)}") from None
     finally:
         shutil.rmtree(begun, ignore_errors=True)
     return made
