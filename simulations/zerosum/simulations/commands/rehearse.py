@@ -209,7 +209,7 @@ def run_app(
     """
     app, out = Path(setting.app), kept.path
     policy = built.folder / POLICY
-    policy.write_text(_policy(app / POLICY, setting.server), encoding="utf-8")
+    policy.write_text(_policy(app / POLICY, setting.server), encoding="utf-8", newline="\n")
     for index in range(setting.nodes):
         # All of them are this owner's: they read the file that the owner's experiment names.
         built.start_supernode(index, f'policy="{policy}" server-paths=true')

@@ -136,7 +136,7 @@ def answer_plan(
     """
     for index, text in files.items():
         own = _own_file(kept, index)
-        own.write_text(text, encoding="utf-8")
+        own.write_text(text, encoding="utf-8", newline="\n")
         built.start_supernode(index, f'policy="{own}"')
         tell.line(f"started node {index}; its log: {built.folder}/supernode{index}.log")
     given, done = [f"deployment.min_nodes={setting.nodes}"], 0

@@ -201,7 +201,7 @@ def _seen_from(folder: Path, data: Path) -> str:
 def _write(folder: Path, made: Made) -> None:
     values = _values(made)
     for name, template in _FILES.items():
-        (folder / name).write_text(filled(template, values), encoding="utf-8")
+        (folder / name).write_text(filled(template, values), encoding="utf-8", newline="\n")
     package = folder / made.package
     package.mkdir()
     texts = {
@@ -210,7 +210,7 @@ def _write(folder: Path, made: Made) -> None:
         "data.py": filled(_data_template(made.kind), values),
     }
     for name, text in texts.items():
-        (package / name).write_text(text, encoding="utf-8")
+        (package / name).write_text(text, encoding="utf-8", newline="\n")
 
 
 def _data_template(kind: Kind) -> str:

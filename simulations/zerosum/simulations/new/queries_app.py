@@ -154,10 +154,10 @@ def _written(begun: Path, folder: Path, data: Path | None) -> QueriesApp:
         "columns": _toml(columns),
     }
     for name, template_name in _FILES.items():
-        (begun / name).write_text(filled(template_name, values), encoding="utf-8")
+        (begun / name).write_text(filled(template_name, values), encoding="utf-8", newline="\n")
     for table in tables:
         text = filled("queries/zerosum-node.toml", values | {"file": _escaped(file)})
-        (table.parent / "zerosum-node.toml").write_text(text, encoding="utf-8")
+        (table.parent / "zerosum-node.toml").write_text(text, encoding="utf-8", newline="\n")
     return QueriesApp(folder, tuple(rows), to_edit=data is not None)
 
 
