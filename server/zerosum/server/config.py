@@ -1,7 +1,8 @@
 """Reading an experiment: TOML, dotted overrides, and errors that a person can act on."""
 
+import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
+from zerosum.client.files import toml_file
 from zerosum.client.files.operating_system import readable
 from zerosum.client.nearest_word import nearest
+from zerosum.client.spec.complaints import complaints
 from zerosum.server.spec import RULE_KEYS, Experiment
 
 
@@ -37,19 +40,9 @@ def read_toml(path: Path) -> dict[str, Any]:
         If the file is missing, unreadable or not TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise ConfigError(f"experiment file {path} does not exist: check the path") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"experiment file {path} cannot be read: {error}; save it as UTF-8"
-        ) from None
-    except OSError as error:
-        raise ConfigError(
-            f"experiment file {path} cannot be read: {error.strerror or error}; give a TOML file"
-        ) from None
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
-        raise ConfigError(f"experiment file {path} is not valid TOML: {error}") from None
+        return toml_file.read_toml(path, "experiment file")
+    except toml_file.TomlError as error:
+        raise ConfigError(str(error)) from None
 
 
 def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
@@ -314,8 +307,11 @@ def _drop_rival(section: dict[str, Any], key: str, given: set[str]) -> None:
 def _split_override(text: str) -> tuple[str, Any]:
     key, equals, raw = text.partition("=")
     key = key.strip()
-    if not equals or not key or "" in key.split(".") or key.count(".") > 3 or "\n" in text:
+    if not equals or not key or "" in key.split(".") or key.count(".") > 3 or "\n" in key:
         raise ConfigError(f"--set {text!r} is not of the form key=value, as rounds=10")
+    if "\n" in raw:  # the lines after it would be keys of their own
+        cure = f"write {key}={json.dumps(raw.strip(), ensure_ascii=False)}"
+        raise ConfigError(f"--set {key} has a line break in its value: {cure}")
     if raw.strip() == UNSET or (raw.strip() == _NONE and key in keys_of_none()):
         return key, _UNSET
     try:
@@ -327,25 +323,19 @@ def _split_override(text: str) -> tuple[str, Any]:
 
 
 def _explain(error: ValidationError, values: Mapping[str, Any]) -> str:
-    first = error.errors(include_url=False)[0]
-    path = [str(part) for part in first["loc"]]
-    if first["type"] == "extra_forbidden":
-        return _unknown_key(".".join(path), first["input"])
-    key = _known_prefix(path)
-    message = first["msg"].removeprefix("Value error, ")
-    message = message[:1].lower() + message[1:]
+    found = complaints(error)
+    first, message = found[0], found[0].reason
+    if first.kind == "extra_forbidden":
+        return _unknown_key(first.key, first.value)
+    key = _known_prefix(first.path)
     shown = look_up(values, key) if key else None
     given = "" if shown is None or key not in _keys() else f" = {shown!r}"
-    alternatives = [
-        str(e["msg"])[:1].lower() + str(e["msg"])[1:]
-        for e in error.errors(include_url=False)
-        if _known_prefix([str(part) for part in e["loc"]]) == key
-    ]
+    alternatives = [each.reason for each in found if _known_prefix(each.path) == key]
     if len(alternatives) > 1:
         message = ", or ".join(dict.fromkeys(alternatives))
     # What holds between keys names them itself, each with its section.
     where = f"{key or 'experiment'}{given}: "
-    if first["type"] == "value_error" and key not in _keys() and _named(message):
+    if first.kind == "value_error" and key not in _keys() and _named(message):
         where = ""
     return f"{where}{message}{_taken_out(key, shown)} (see docs/configuration.md)"
 
@@ -379,7 +369,7 @@ def _unknown_key(key: str, value: object) -> str:
     return f"unknown key {key} = {value!r}{cure}"
 
 
-def _known_prefix(path: list[str]) -> str:
+def _known_prefix(path: Sequence[str]) -> str:
     known = _keys()
     sections = {k.rpartition(".")[0] for k in known}
     for length in range(len(path), 0, -1):

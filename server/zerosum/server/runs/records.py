@@ -25,6 +25,7 @@ from pydantic import (
     model_validator,
 )
 
+from zerosum.client.spec.complaints import first_complaint
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.observers import ObserverName
@@ -476,11 +477,9 @@ def _read(kind: type[_Record], values: Mapping[str, Any], where: str) -> _Record
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        key = ".".join(map(str, first["loc"]))
-        reason = f"{key}: {first['msg']}" if key else first["msg"]
         raise ConfigError(
-            f"{where}: {reason}; restore the file, or read it with the version that wrote it"
+            f"{where}: {first_complaint(error).of_one_key}; restore the file, or read it with the "
+            "version that wrote it"
         ) from None
 
 

@@ -1,7 +1,6 @@
 """``zerosum rehearse``."""
 
 import shlex
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +10,7 @@ import typer
 from rich.console import Console
 
 from zerosum.client.files.operating_system import NOT_DEPLOYABLE
+from zerosum.client.files.toml_file import TomlError, read_toml
 from zerosum.client.flower.node_policy import PolicyError, checked_policy
 from zerosum.client.protocol.training_outcomes import FAILED_AT_HOME
 from zerosum.server.config import ConfigError
@@ -219,7 +219,7 @@ def run_app(
     """
     app, out = Path(setting.app), kept.path
     policy = built.folder / POLICY
-    policy.write_text(_policy(app / POLICY, setting.server), encoding="utf-8")
+    policy.write_text(_policy(app / POLICY, setting.server), encoding="utf-8", newline="\n")
     for index in range(setting.nodes):
         # All of them are this owner's: they read the file that the owner's experiment names.
         built.start_supernode(index, f'policy="{policy}" server-paths=true')
@@ -245,9 +245,8 @@ def run_app(
 def _data_of(app: Path) -> list[str]:
     """Return the setting that names the experiment's data from any folder: nodes run in others."""
     try:
-        given = tomllib.loads((app / EXPERIMENT).read_text(encoding="utf-8-sig"))
-        path = given["data"]["path"]
-    except (OSError, ValueError, KeyError, TypeError):
+        path = read_toml(app / EXPERIMENT)["data"]["path"]
+    except (TomlError, KeyError, TypeError):
         return []  # none is named; what is wrong with the file the run itself will say
     whole = (app / Path(str(path)).expanduser()).resolve()
     return [shlex.quote(f"data.path={whole}")] if whole.exists() else []
@@ -280,9 +279,9 @@ def _failures(kept: RehearsalFolder) -> list[list[str]]:
 def _policy(file: Path, server: str) -> str:
     """Return an app's policy, for nodes that take part under one kind of server."""
     try:
-        given = tomllib.loads(file.read_text(encoding="utf-8-sig")) if file.is_file() else {}
-    except (OSError, ValueError) as error:
-        raise DeploymentError(f"{file} is not valid TOML: {error}") from None
+        given = read_toml(file) if file.is_file() else {}
+    except TomlError as error:
+        raise DeploymentError(str(error)) from None
     try:
         checked_policy(given | {"servers": [server]}, f"the nodes' policy {file}")
     except PolicyError as error:

@@ -28,7 +28,7 @@ def schema(
         if out.exists():
             raise ConfigError(f"--out {out} exists: choose another file, or delete it")
         try:
-            out.write_text(text, encoding="utf-8")
+            out.write_text(text, encoding="utf-8", newline="\n")
         except OSError as error:
             raise ConfigError(f"--out {out}: {error.strerror or error}") from None
     typer.echo(f"Template {out}: write the domain of each column that may be asked of")
