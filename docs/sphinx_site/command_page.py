@@ -1,0 +1,77 @@
+"""The page of every command, from the command line's own definitions."""
+
+from collections.abc import Iterator
+
+import click
+import typer
+
+from zerosum.simulations.commands.main import app
+
+_PREAMBLE = """# Commands
+
+Every command, as `zerosum COMMAND --help` says it. `zerosum -h` lists them.
+"""
+
+
+def page() -> str:
+    """Return the page as Markdown."""
+    root = typer.main.get_command(app)
+    context = click.Context(root, info_name="zerosum")
+    return "\n".join([_PREAMBLE, *_described(root, context, 2)]).rstrip() + "\n"
+
+
+def commands(command: click.Command, path: str = "zerosum") -> Iterator[tuple[str, click.Command]]:
+    """Yield every command below one, itself too, with its path: "zerosum keys new"."""
+    yield path, command
+    for name, child in getattr(command, "commands", {}).items():
+        if not child.hidden:
+            yield from commands(child, f"{path} {name}")
+
+
+def _described(command: click.Command, context: click.Context, level: int) -> Iterator[str]:
+    """Yield the lines of a command and, below it, of its own commands."""
+    if level > 2:
+        yield f"{'#' * min(level - 1, 3)} {context.command_path}\n"
+    yield (command.help or "").strip().replace("\f", "") + "\n"
+    usage = " ".join(command.collect_usage_pieces(context))
+    yield f"```text\n{context.command_path} {usage}\n```\n"
+    shown = [p for p in command.params if not getattr(p, "hidden", False)]
+    for title, rows in (
+        ("argument", [p for p in shown if isinstance(p, click.Argument)]),
+        ("option", [p for p in shown if isinstance(p, click.Option)]),
+    ):
+        if rows:
+            yield f"| {title} | default | meaning |\n|---|---|---|"
+            yield "\n".join(_row(parameter, context) for parameter in rows) + "\n"
+    for name, child in getattr(command, "commands", {}).items():
+        if not child.hidden:
+            below = click.Context(child, info_name=name, parent=context)
+            yield from _described(child, below, level + 1)
+
+
+def _row(parameter: click.Parameter, context: click.Context) -> str:
+    value = parameter.make_metavar(context)
+    if isinstance(parameter, click.Argument):
+        name = f"`{value}`"
+    else:
+        flag = getattr(parameter, "is_flag", False)
+        names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
+        name = names if flag else f"{names} `{value}`"
+    meaning = (getattr(parameter, "help", None) or "").replace("\n", " ")
+    return f"| {_cell(name)} | {_cell(_default(parameter))} | {_cell(meaning)} |"
+
+
+def _default(parameter: click.Parameter) -> str:
+    if parameter.required:
+        return "required"
+    value = parameter.default
+    if value is None or value is False or value == "" or callable(value):
+        return ""
+    value = getattr(value, "value", value)
+    if isinstance(value, list | tuple):
+        value = " ".join(map(str, value))
+    return "" if "Sentinel" in type(value).__name__ else f"`{value}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
