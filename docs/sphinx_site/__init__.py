@@ -7,15 +7,17 @@ are made anew by each build and ignored by git.
 
 import shutil
 from pathlib import Path
-
-from sphinx.application import Sphinx
+from typing import TYPE_CHECKING
 
 from . import api_pages, command_page, contents, references, repository_links, sequence
+
+if TYPE_CHECKING:  # the checks of a built site, and the tests, do without Sphinx
+    from sphinx.application import Sphinx
 
 PROJECT, REFERENCE = "project", "reference"
 
 
-def _make_pages(app: Sphinx) -> None:
+def _make_pages(app: "Sphinx") -> None:
     """Write all pages that are made, as the pages of folders that are made anew."""
     docs = Path(app.srcdir)
     for folder in (PROJECT, REFERENCE):
@@ -30,7 +32,7 @@ def _make_pages(app: Sphinx) -> None:
         (docs / name).write_text(text, encoding="utf-8")
 
 
-def _change_source(app: Sphinx, name: str, source: list[str]) -> None:
+def _change_source(app: "Sphinx", name: str, source: list[str]) -> None:
     """Change a page as it is read: what leads out of docs/, and the contents of the first page."""
     docs = Path(app.srcdir)
     if name.split("/")[0] not in (PROJECT, REFERENCE):
@@ -40,7 +42,7 @@ def _change_source(app: Sphinx, name: str, source: list[str]) -> None:
         source[0] = contents.with_contents(source[0])
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: "Sphinx") -> dict[str, bool]:
     """Register the events."""
     app.connect("builder-inited", _make_pages)
     app.connect("source-read", _change_source)

@@ -20,12 +20,21 @@ def page() -> str:
     return "\n".join([_PREAMBLE, *_described(root, context, 2)]).rstrip() + "\n"
 
 
-def commands(command: click.Command, path: str = "zerosum") -> Iterator[tuple[str, click.Command]]:
-    """Yield every command below one, itself too, with its path: "zerosum keys new"."""
-    yield path, command
-    for name, child in getattr(command, "commands", {}).items():
-        if not child.hidden:
-            yield from commands(child, f"{path} {name}")
+def command_paths() -> list[str]:
+    """Return every command as it is called: "zerosum keys", "zerosum keys new" and so on."""
+    root = typer.main.get_command(app)
+    return list(_below(root, "zerosum"))
+
+
+def _below(command: click.Command, path: str) -> Iterator[str]:
+    for name, child in _children(command):
+        yield f"{path} {name}"
+        yield from _below(child, f"{path} {name}")
+
+
+def _children(command: click.Command) -> list[tuple[str, click.Command]]:
+    children = getattr(command, "commands", {})
+    return sorted((name, child) for name, child in children.items() if not child.hidden)
 
 
 def _described(command: click.Command, context: click.Context, level: int) -> Iterator[str]:
@@ -43,10 +52,9 @@ def _described(command: click.Command, context: click.Context, level: int) -> It
         if rows:
             yield f"| {title} | default | meaning |\n|---|---|---|"
             yield "\n".join(_row(parameter, context) for parameter in rows) + "\n"
-    for name, child in getattr(command, "commands", {}).items():
-        if not child.hidden:
-            below = click.Context(child, info_name=name, parent=context)
-            yield from _described(child, below, level + 1)
+    for name, child in _children(command):
+        below = click.Context(child, info_name=name, parent=context)
+        yield from _described(child, below, level + 1)
 
 
 def _row(parameter: click.Parameter, context: click.Context) -> str:

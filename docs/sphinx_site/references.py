@@ -10,19 +10,20 @@ import importlib
 import re
 import sys
 from functools import cache
-from typing import Any
-
-from docutils import nodes
-from sphinx.addnodes import pending_xref
-from sphinx.application import Sphinx
-from sphinx.environment import BuildEnvironment
+from typing import TYPE_CHECKING, Any
 
 from .api_pages import MODULES, public_names
 
+if TYPE_CHECKING:
+    from docutils import nodes
+    from sphinx.addnodes import pending_xref
+    from sphinx.application import Sphinx
+    from sphinx.environment import BuildEnvironment
+
 
 def resolve(
-    app: Sphinx, env: BuildEnvironment, node: pending_xref, contnode: nodes.Element
-) -> nodes.Node | None:
+    app: "Sphinx", env: "BuildEnvironment", node: "pending_xref", contnode: "nodes.Element"
+) -> "nodes.Node | None":
     """Return the reference to a public name, text where nothing has a page, None where nothing is.
 
     Parameters
@@ -60,7 +61,7 @@ def resolve(
 
 
 def without_bounds(
-    app: Sphinx,
+    app: "Sphinx",
     kind: str,
     path: str,
     described: Any,
@@ -112,7 +113,7 @@ _ELSEWHERE = ("builtins", "types", "typing", "numpy", "collections.abc")
 """Modules whose names stand bare in docstrings."""
 
 
-def _absolute(node: pending_xref) -> pending_xref:
+def _absolute(node: "pending_xref") -> "pending_xref":
     node = node.copy()
     node["refspecific"] = False
     return node
