@@ -56,6 +56,7 @@ nb_execution_in_temp = True
 nb_merge_streams = True
 
 html_theme = "furo"
+pygments_dark_style = "a11y-high-contrast-dark"
 html_title = "zerosum"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]

@@ -40,6 +40,8 @@ def _change_source(app: "Sphinx", name: str, source: list[str]) -> None:
     source[0] = sequence.with_pictures(source[0])
     if name == "index":
         source[0] = contents.with_contents(source[0])
+    if name == "glossary":
+        source[0] = contents.with_terms(source[0])
 
 
 def setup(app: "Sphinx") -> dict[str, bool]:

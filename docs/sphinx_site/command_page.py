@@ -50,7 +50,7 @@ def _described(command: click.Command, context: click.Context, level: int) -> It
         ("option", [p for p in shown if isinstance(p, click.Option)]),
     ):
         if rows:
-            yield f"| {title} | default | meaning |\n|---|---|---|"
+            yield f"| {title} | meaning |\n|---|---|"
             yield "\n".join(_row(parameter, context) for parameter in rows) + "\n"
     for name, child in _children(command):
         below = click.Context(child, info_name=name, parent=context)
@@ -58,27 +58,39 @@ def _described(command: click.Command, context: click.Context, level: int) -> It
 
 
 def _row(parameter: click.Parameter, context: click.Context) -> str:
-    value = parameter.make_metavar(context)
+    value = parameter.make_metavar(context).replace(" RANGE", "")
     if isinstance(parameter, click.Argument):
         name = f"`{value}`"
     else:
-        flag = getattr(parameter, "is_flag", False)
         names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
-        name = names if flag else f"{names} `{value}`"
+        name = names if getattr(parameter, "is_flag", False) else f"{names} `{value}`"
     meaning = (getattr(parameter, "help", None) or "").replace("\n", " ")
-    return f"| {_cell(name)} | {_cell(_default(parameter))} | {_cell(meaning)} |"
+    facts = [_bounds(parameter.type), _default(parameter)]
+    said = " ".join([meaning, *(f"{fact}." for fact in facts if fact)])
+    return f"| {_cell(name)} | {_cell(said.strip())} |"
+
+
+def _bounds(kind: click.ParamType) -> str:
+    low, high = getattr(kind, "min", None), getattr(kind, "max", None)
+    if low is None and high is None:
+        return ""
+    above = "Above" if getattr(kind, "min_open", False) else "At least"
+    below = "below" if getattr(kind, "max_open", False) else "at most"
+    ends = [
+        f"{above} {low:g}" if low is not None else "",
+        f"{below} {high:g}" if high is not None else "",
+    ]
+    return ", ".join(filter(None, ends)).capitalize()
 
 
 def _default(parameter: click.Parameter) -> str:
+    """Return what holds where the parameter is not given, in words; flags are off."""
     if parameter.required:
-        return "required"
-    value = parameter.default
-    if value is None or value is False or value == "" or callable(value):
+        return "Required" if isinstance(parameter, click.Option) else ""
+    value = getattr(parameter.default, "value", parameter.default)
+    if not isinstance(value, str | int | float) or value is False or value == "":
         return ""
-    value = getattr(value, "value", value)
-    if isinstance(value, list | tuple):
-        value = " ".join(map(str, value))
-    return "" if "Sentinel" in type(value).__name__ else f"`{value}`"
+    return f"Default: `{value}`"
 
 
 def _cell(text: str) -> str:

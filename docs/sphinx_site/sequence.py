@@ -11,7 +11,7 @@ _DIAGRAM = re.compile(r"^```mermaid\nsequenceDiagram\n(?P<lines>.*?)^```$", re.M
 _PARTICIPANT = re.compile(r" *participant (\w+) as (.+)")
 _MESSAGE = re.compile(r" *(\w+)(--?)>>(\w+): (.+)")
 
-_COLUMN_PX, _ROW_PX, _HEAD_PX, _MARGIN_PX = 250, 42, 60, 120
+_COLUMN_PX, _ROW_PX, _HEAD_PX, _MARGIN_PX = 195, 42, 60, 75
 _ARROW_PX = 8
 
 
