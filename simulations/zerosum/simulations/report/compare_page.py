@@ -19,7 +19,7 @@ from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.runs.run_folder import REPORT
 from zerosum.simulations.report import words
 from zerosum.simulations.report.compare import Comparison, Method
-from zerosum.simulations.report.compare_figures import NARROW, WIDE, Drawing, drawings
+from zerosum.simulations.report.compare_figures import Drawing, drawings
 from zerosum.simulations.report.compare_references import ReferenceColumn, reference_columns
 from zerosum.simulations.report.html import fill
 from zerosum.simulations.terminal.printable import shell_command
@@ -200,10 +200,7 @@ def render_comparison(
         rows=rows,
         who=who,
         words=words,
-        pictures=[
-            (d, d.svg(WIDE, f"wide{index}"), d.svg(NARROW, f"narrow{index}"))
-            for index, d in enumerate(figures)
-        ],
+        pictures=figures,
         runs=_run_rows(comparison, out),
         runs_shown=_RUNS_SHOWN,
         command=shell_command(["zerosum", "compare", *sources]),
