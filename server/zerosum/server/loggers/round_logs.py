@@ -52,6 +52,11 @@ _MODULE: Final = "zerosum.server.loggers.log_process"
 def check_loggers(experiment: Experiment) -> None:
     """Refuse loggers whose library is not installed; it is looked for, and not imported.
 
+    Parameters
+    ----------
+    experiment : Experiment
+        Whose ``log`` names them.
+
     Raises
     ------
     ConfigError
