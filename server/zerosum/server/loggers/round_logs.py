@@ -40,7 +40,7 @@ COMPLETED: Final = "completed"
 END_SECONDS: Final = 120.0
 """Seconds that a logger has to end in: libraries load, a service is sent what it lacks."""
 
-CUT_SHORT_SECONDS: Final = 15.0
+CUT_SHORT_SECONDS: Final = 5.0
 """The same where the run was ended early, by a person who waits."""
 
 _NO_REPORTS: Final = {"MLFLOW_DISABLE_TELEMETRY": "true", "WANDB_ERROR_REPORTING": "false"}
