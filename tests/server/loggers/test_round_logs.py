@@ -1,5 +1,6 @@
 """Loggers are given public figures alone, and a run does not end, wait or change for them."""
 
+import importlib.util
 import json
 import logging
 import math
@@ -207,16 +208,23 @@ def test_what_cannot_be_told_costs_one_warning(tmp_path, told, caplog) -> None:
     assert (len(seen), len(caplog.records), told) == (2, 1, [])
 
 
-@pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
-@pytest.mark.parametrize("found", [None, "a folder"])
+@pytest.mark.parametrize(
+    ("command", "name", "found"),
+    [
+        ("run", "tensorboard", None),
+        ("run", "wandb", "a folder"),
+        ("run", "mlflow", None),
+        ("sweep", "wandb", None),
+    ],
+)
 def test_an_absent_library_is_one_line_before_anything_is_written(
-    tmp_path, monkeypatch, name, found
+    tmp_path, monkeypatch, command, name, found
 ) -> None:
     # Such a folder is what wandb leaves where it ran: a namespace, and no library.
     spec = None if found is None else ModuleSpec(name, None, is_package=True)
-    monkeypatch.setattr(round_logs.importlib.util, "find_spec", lambda _: spec)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
     out = tmp_path / "run"
-    args = ["run", "digits", "--set", f"log={name}", "--set", "rounds=1", "--out", str(out)]
+    args = [command, "digits", "--set", f"log={name}", "--set", "rounds=1", "--out", str(out)]
     said = CliRunner().invoke(app, args)
     assert said.exit_code == 2
     assert f"pip install 'zerosum[{name}]'" in " ".join(said.stderr.split())
