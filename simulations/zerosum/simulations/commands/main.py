@@ -16,7 +16,12 @@ from zerosum.simulations.commands.attack import attack
 from zerosum.simulations.commands.bench import bench_app
 from zerosum.simulations.commands.budget import budget
 from zerosum.simulations.commands.compare import compare
-from zerosum.simulations.commands.completions import EXPERIMENTS, RUN_FOLDERS, SETTINGS
+from zerosum.simulations.commands.completions import (
+    DATA_SETTINGS,
+    EXPERIMENTS,
+    RUN_FOLDERS,
+    SETTINGS,
+)
 from zerosum.simulations.commands.keys import keys_app, roster_app
 from zerosum.simulations.commands.listing import list_
 from zerosum.simulations.commands.new import new_queries
@@ -143,6 +148,7 @@ def new(
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help='Read a table so, as data.decimal=",".'),
+        DATA_SETTINGS,
     ] = None,
     queries: Annotated[
         bool,
