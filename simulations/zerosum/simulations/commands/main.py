@@ -75,7 +75,8 @@ class Commands(CommandGroup):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands, as the help has them."""
-        return sorted(self.commands, key=IN_ORDER.index)
+        known = [name for name in IN_ORDER if name in self.commands]
+        return [*known, *(name for name in self.commands if name not in IN_ORDER)]
 
     def main(self, *args: Any, **settings: Any) -> Any:
         """Run the program, or answer a shell that completes a word of it."""
