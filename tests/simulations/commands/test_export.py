@@ -33,6 +33,7 @@ PLAIN = {
 
 TASK = """
 import torch
+from torch import nn
 
 
 class Odd(nn.Module):
