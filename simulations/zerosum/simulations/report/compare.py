@@ -373,6 +373,11 @@ def _cautions(comparison: Comparison) -> Iterator[str]:
     rounds = {run.experiment.rounds for method in shown for _, run in method.runs}
     if len(rounds) > 1:
         yield "The methods have different numbers of rounds: look at the curves too."
+    if ended := sum(bool(run.summary.ended_by) for method in shown for _, run in method.runs):
+        yield (
+            f"{words.count(ended, 'run')} ended before the last planned round; epsilons are those "
+            "of all planned rounds."
+        )
     kinds = {
         (bound.delta, bound.unit, bound.adjacency)
         for method in shown

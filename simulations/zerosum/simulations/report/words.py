@@ -235,7 +235,8 @@ def _run_cautions(run: RunRecord) -> list[str]:
     if not run.finished:
         sentences.append(
             "The run has not finished. The figures are those of the last recorded round; a later "
-            "round may be charged in ledger.jsonl already."
+            "round may be charged in ledger.jsonl already. Whoever ends it here for what its "
+            "models show has spent what all planned rounds cost (zerosum budget)."
         )
     if run.finished and (worse := not_better(run.summary)):
         sentences.append(f"{worse[:1].upper()}{worse[1:]}.")
