@@ -247,6 +247,16 @@ def _made(
 def module_and_object(name: str) -> tuple[str, str]:
     """Return the module and the object in it that a task's name stands for.
 
+    Parameters
+    ----------
+    name : str
+        As for :func:`resolve_task`.
+
+    Returns
+    -------
+    tuple of str
+        Module, and a dotted path in it.
+
     Raises
     ------
     TaskError
