@@ -78,7 +78,7 @@ def test_rows_of_attacks_are_a_list_a_line_and_a_table(tmp_path):
     rows = attack_rows(100)
     shown = Rows(rows, rows, tmp_path)
     assert shown == rows
-    assert repr(shown) == f"Rows(100 rows of 100 attacks, folder={str(tmp_path)!r})"
+    assert repr(shown) == f"Rows(100 rows, attacks: 100, folder={str(tmp_path)!r})"
     page = shown._repr_html_()
     assert page.count("<tr") == 41
     assert "60 more rows" in page

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.noised_ratio import NOISE_STD
 from zerosum.server.privacy.observers import OBSERVERS, observer_who
@@ -21,6 +23,15 @@ _DRAWN = ("test_accuracy", "federated_accuracy", "test_loss", "federated_loss")
 
 MOST_IN_LINE = 4
 """Metrics in the line of a result; all are in its table."""
+
+
+class Weights(dict[str, np.ndarray]):
+    """Arrays by name, displayed by their shapes: a model's numbers are pages."""
+
+    def __repr__(self) -> str:
+        """Return the name, dtype and shape of each array."""
+        shown = [f"{name!r}: {array.dtype}{list(array.shape)}" for name, array in self.items()]
+        return f"{{{', '.join(shown)}}}"
 
 
 def result_line(folder: Path, summary: Summary, rounds: Sequence[RoundRecord]) -> str:

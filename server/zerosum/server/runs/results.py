@@ -22,7 +22,7 @@ from zerosum.server.privacy.protections import noise_draw
 from zerosum.server.private_sum.aggregate import Sample
 from zerosum.server.private_sum.transport import Traffic
 from zerosum.server.runs.records import RoundRecord, Summary
-from zerosum.server.runs.result_display import result_html, result_line
+from zerosum.server.runs.result_display import Weights, result_html, result_line
 from zerosum.server.runs.run_outcome import (
     NothingLearntError,
     failures_summary,
@@ -59,6 +59,10 @@ class Result:
     summary: Summary
     rounds: list[RoundRecord]
     model: Mapping[str, np.ndarray]
+
+    def __post_init__(self) -> None:
+        """Let the model be displayed by its shapes."""
+        object.__setattr__(self, "model", Weights(self.model))
 
     @property
     def metrics(self) -> Mapping[str, float]:
