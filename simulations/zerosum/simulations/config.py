@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from zerosum.client.files.operating_system import readable
+from zerosum.client.files.operating_system import named_path, readable
 from zerosum.client.given_task import GivenTask, named_or_given
 from zerosum.client.nearest_word import did_you_mean
 from zerosum.client.task import TaskError
@@ -35,6 +35,8 @@ Source: TypeAlias = str | Path | Mapping[str, Any] | Experiment
 """A name, a TOML file, plain values, or what was made of them."""
 
 T = TypeVar("T")
+
+_GUESS = re.compile(r'; did you mean "[^"]*"\?')
 
 
 def load_experiment(
@@ -142,8 +144,26 @@ def attempt(source: Source, overrides: Iterable[str], action: Callable[[Experime
 
         # Only keys of sections: "name" and "task" are words of many messages.
         keys = [key for key in all_keys() if "." in key]
-        error.args = (f"{message}{_way_out(message, source, overrides, keys, is_cured)}",)
+        cure = _way_out(message, source, overrides, keys, is_cured)
+        if beside := _beside(source, message):
+            message, cure = _GUESS.sub("", message), beside
+        error.args = (f"{message}{cure}",)
         raise
+
+
+def _beside(source: Source, message: str) -> str:
+    """Return where a relative data.path leads that was meant from the experiment's own folder."""
+    if not isinstance(source, str | Path) or not message.startswith("data.path = "):
+        return ""
+    with suppress(ConfigError, OSError, ValueError):
+        path = look_up(_written(source), "data.path")
+        meant = Path(source).parent / named_path(str(path))
+        if not named_path(str(path)).exists() and meant.exists():
+            return (
+                f"; a relative path begins where the command runs, not at the experiment: write "
+                f"data.path = {str(meant)!r}"
+            )
+    return ""
 
 
 def _blamed(message: str) -> str:

@@ -188,6 +188,7 @@ def test_the_page_loads_nothing_and_escapes_what_runs_say(tmp_path):
     assert "http" not in re.sub(r"http-equiv|http://www.w3.org", "", html)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pdf", "svg", "png"])
 def test_figures_are_files_of_a_columns_width_and_the_same_each_time(comparison, kind):
     drawing = drawings(comparison)[-1]

@@ -17,6 +17,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from zerosum.client.spec.complaints import first_complaint
+
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
@@ -123,8 +125,7 @@ class Spec(BaseModel):
         try:
             read = cls.model_validate_json(data)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            raise ValueError(f"{first['loc']}: {first['msg']}") from None
+            raise ValueError(first_complaint(error).of_one_key) from None
         written = read.canonical()
         if written != data:
             at = next(

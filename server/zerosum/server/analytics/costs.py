@@ -20,6 +20,7 @@ from zerosum.client.queries.moves import moves
 from zerosum.client.queries.query import Moments, Oracle, Query
 from zerosum.client.queries.schema import Schema
 from zerosum.client.request import QueryQuestion
+from zerosum.client.spec.complaints import first_complaint
 from zerosum.client.spec.query_privacy import LEAST_SCALE, MOST_LOCAL_EPSILON, QueryPrivacy
 from zerosum.server.analytics.asks import Ask, QueryTerms
 from zerosum.server.analytics.calibrate import Noise, calibrate, moments_weight
@@ -271,10 +272,9 @@ def _carried(query: Query, **noise: Any) -> QueryPrivacy:
     try:
         return QueryPrivacy(**noise)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
         name = "epsilon" if noise["law"] == "randomized-response" else "scale of its noise"
-        message = first["msg"].removeprefix("Value error, ")
-        raise QueryError(f"{query.kind}: {name} = {noise['scale']:g}: {message}") from None
+        reason = first_complaint(error).reason
+        raise QueryError(f"{query.kind}: {name} = {noise['scale']:g}: {reason}") from None
 
 
 def _faced(noise: Noise, terms: QueryTerms) -> float:

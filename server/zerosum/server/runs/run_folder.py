@@ -15,6 +15,7 @@ from zerosum.client.files.durable_append import (
     append_flushing,
     replace_file,
 )
+from zerosum.client.files.file_errors import reason
 from zerosum.client.files.operating_system import named_path
 from zerosum.server.config import ConfigError, parse_experiment, read_toml, to_toml
 from zerosum.server.runs.plain_json import dumps, numbers
@@ -29,6 +30,11 @@ METRICS = "metrics.jsonl"
 LEDGER = "ledger.jsonl"
 SUMMARY = "summary.json"
 MODEL = "model.safetensors"
+TEST_SET = "test-set.json"
+"""What the final model confuses on public test data, and its calibration."""
+BEST = "best.safetensors"
+"""The model of the round that ``evaluation.best`` puts first."""
+TABLE = "metrics.csv"
 REPORT = "report.html"
 CHECKPOINT = "checkpoint"
 PUBLISH = (
@@ -87,8 +93,8 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             folder = cls(path)
             folder.write_config(experiment)
-        except OSError as error:
-            raise ConfigError(f"--out {path} cannot be written: {error.strerror}") from None
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"--out {path} cannot be written: {reason(path, error)}") from None
         return folder
 
     @classmethod
@@ -140,7 +146,7 @@ class RunFolder:
         self._hashed.pop(name, None)
         replace_file(target, data, after)
 
-    def write_json(self, name: str, value: Mapping[str, Any]) -> None:
+    def write_json(self, name: str, value: Mapping[str, Any], indent: int | None = 2) -> None:
         """Write a JSON file whole or not at all.
 
         Parameters
@@ -149,8 +155,39 @@ class RunFolder:
             Of the file, in the folder.
         value : mapping
             NaN and infinity are written as words.
+        indent : int, optional
+            Spaces of a level; None for one line, which a matrix of thousands of numbers takes.
         """
-        self.write(name, (dumps(value, indent=2) + "\n").encode())
+        self.write(name, (dumps(value, indent=indent) + "\n").encode())
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """Read a JSON object; an empty one where there is no file.
+
+        Parameters
+        ----------
+        name : str
+            Of the file, in the folder.
+
+        Returns
+        -------
+        dict
+            Words for NaN and infinity are numbers again.
+
+        Raises
+        ------
+        ConfigError
+            If it is damaged.
+        """
+        path = self.path / name
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, RecursionError) as error:
+            raise ConfigError(f"{path} is damaged ({error}); {_CURE}") from None
+        if not isinstance(document, dict):
+            raise ConfigError(f"{path} is damaged: it holds no object; {_CURE}")
+        return numbers(document)
 
     def append_line(self, name: str, value: Mapping[str, Any]) -> None:
         """Append one JSON line, flushed to the disk.
@@ -348,7 +385,8 @@ def check_unused(path: Path) -> None:
         empty = path.is_dir() and all(entry.name in (LOCK, REHEARSAL) for entry in path.iterdir())
         holds_run = (path / CONFIG).exists()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"--out {str(path)[:200]!r} cannot be used: {error}") from None
+        why = reason(path, error)
+        raise ConfigError(f"--out {str(path)[:200]!r} cannot be used: {why}") from None
     if exists and empty:
         return
     if holds_run:

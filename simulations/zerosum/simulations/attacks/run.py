@@ -10,6 +10,7 @@ from tempfile import TemporaryFile
 from pydantic import ValidationError
 
 from zerosum.client.files.durable_append import replace_file
+from zerosum.client.files.file_errors import reason
 from zerosum.client.files.operating_system import cores
 from zerosum.client.task import error_line
 from zerosum.server.config import ConfigError
@@ -180,7 +181,7 @@ class AttackFolder:
             with TemporaryFile(dir=path):  # fail now rather than when all is played
                 pass
         except OSError as error:
-            raise ConfigError(f"--out {path} cannot be written: {error.strerror}") from None
+            raise ConfigError(f"--out {path} cannot be written: {reason(path, error)}") from None
         return cls(path)
 
     @classmethod

@@ -11,7 +11,9 @@ from rich.table import Table
 
 from zerosum.client.task import TaskError
 from zerosum.server.config import ConfigError
+from zerosum.simulations.commands.completions import RUN_FOLDERS
 from zerosum.simulations.terminal.loading import loading
+from zerosum.simulations.terminal.shell_completion import FOLDERS
 from zerosum.simulations.terminal.user_errors import user_errors
 
 if TYPE_CHECKING:
@@ -20,11 +22,14 @@ if TYPE_CHECKING:
 
 def compare(
     folders: Annotated[
-        list[Path], typer.Argument(help="Folders of runs or sweeps.", show_default=False)
+        list[Path],
+        typer.Argument(help="Folders of runs or sweeps.", show_default=False),
+        RUN_FOLDERS,
     ],
     out: Annotated[
         Path | None,
         typer.Option(help="Folder of the files. [default: that of the one sweep, else comparison]"),
+        FOLDERS,
     ] = None,
     plots: Annotated[
         Literal["pdf", "svg", "png"] | None,
@@ -35,6 +40,7 @@ def compare(
     with user_errors(ConfigError, TaskError):
         with loading():
             from zerosum.simulations.report.compare_page import best_in_words
+            from zerosum.simulations.report.compare_references import references_in_words
             from zerosum.simulations.sweeps.compare_runs import compare as compare_folders
 
         compared = compare_folders(folders, out=out, plots=plots)
@@ -43,6 +49,8 @@ def compare(
     console = Console(markup=False, highlight=False, soft_wrap=True)
     if lead := best_in_words(comparison):
         console.print(lead)
+    for line in references_in_words(comparison):
+        console.print(line)
     for caution in comparison.cautions:
         console.print(f"Caution: {caution}", style="yellow")
     console.print(f"Written: {', '.join(map(str, compared.files))}")

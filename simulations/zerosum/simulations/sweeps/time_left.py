@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zerosum.simulations.terminal.durations import in_words as in_words
-
 START_SECONDS = 8.0
 """Of a cell beside its rounds, until one is over: loading, planning, the report."""
 
