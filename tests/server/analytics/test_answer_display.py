@@ -1,5 +1,7 @@
 """Answers and budgets are a line in a terminal and a small table in a notebook."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from zerosum.analytics import Federation, count, histogram, mean
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory):
-    data = {"age": list(range(20, 80)) * 5, "sex": ["<b>F</b>", "M"] * 150}
+    data: dict[str, list[Any]] = {"age": list(range(20, 80)) * 5, "sex": ["<b>F</b>", "M"] * 150}
     schema = {"age": {"integer": [17, 90]}, "sex": ["<b>F</b>", "M"]}
     out = tmp_path_factory.mktemp("asked") / "folder"
     with Federation.simulate(data, schema=schema, clients=20, budget=2.0, out=out) as opened:

@@ -30,7 +30,10 @@ class Tags(HTMLParser):
 
     def __init__(self, page):
         super().__init__(convert_charrefs=True)
-        self.tags, self.open, self.attributes, self.text = [], [], [], ""
+        self.tags: list[str] = []
+        self.open: list[str] = []
+        self.attributes: list[str] = []
+        self.text = ""
         self.feed(page)
         self.close()
         assert not self.open
