@@ -3,6 +3,7 @@
 A process of its own: the libraries warn, draw numbers and start threads as they are imported.
 """
 
+import importlib
 import json
 import sys
 import warnings
@@ -12,10 +13,14 @@ from typing import Any
 Series = dict[str, list[tuple[int, float]]]
 
 
-def of_tensorboard(run: Path) -> Series:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+def module(name: str) -> Any:
+    """Import what has types or none, whether it is installed where types are checked or not."""
+    return importlib.import_module(name)
 
-    events = EventAccumulator(str(run / "tensorboard"), size_guidance={"tensors": 0})
+
+def of_tensorboard(run: Path) -> Series:
+    reader = module("tensorboard.backend.event_processing.event_accumulator")
+    events = reader.EventAccumulator(str(run / "tensorboard"), size_guidance={"tensors": 0})
     events.Reload()
     return {
         name: [(event.step, event.tensor_proto.float_val[0]) for event in events.Tensors(name)]
@@ -24,9 +29,8 @@ def of_tensorboard(run: Path) -> Series:
 
 
 def of_wandb(run: Path) -> tuple[Series, dict[str, Any]]:
-    from wandb.proto.wandb_internal_pb2 import Record
-    from wandb.sdk.internal.datastore import DataStore
-
+    Record = module("wandb.proto.wandb_internal_pb2").Record
+    DataStore = module("wandb.sdk.internal.datastore").DataStore
     series: Series = {}
     facts: dict[str, Any] = {"runs": 0, "kinds": []}
     for path in sorted(run.glob("wandb/offline-run-*/*.wandb")):
@@ -50,9 +54,7 @@ def of_wandb(run: Path) -> tuple[Series, dict[str, Any]]:
 
 
 def of_mlflow(run: Path) -> tuple[Series, dict[str, Any]]:
-    from mlflow.tracking import MlflowClient
-
-    client = MlflowClient(tracking_uri=f"sqlite:///{run / 'mlflow.db'}")
+    client = module("mlflow.tracking").MlflowClient(tracking_uri=f"sqlite:///{run / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("zerosum")
     runs = client.search_runs([experiment.experiment_id])
     (one,) = runs

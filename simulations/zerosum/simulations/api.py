@@ -23,7 +23,8 @@ from zerosum.client.training.threads import one_thread
 from zerosum.client.training.torch_seed import seeded
 from zerosum.secagg.randomness import derive_seed
 from zerosum.server.config import ConfigError
-from zerosum.server.loggers.round_logs import RoundLogs, check_loggers
+from zerosum.server.loggers.installed import check_loggers
+from zerosum.server.loggers.round_logs import RoundLogs
 from zerosum.server.planning.preflight import check_device, check_precision, prepare
 from zerosum.server.privacy.protections import planned_protections
 from zerosum.server.runs.records import OnRound

@@ -185,7 +185,7 @@ def test_nobody_leaves_the_machine(run, proxy, tmp_path, caplog, monkeypatch) ->
 
 
 def test_cells_of_a_sweep_log_into_their_own_folders(tmp_path) -> None:
-    grid = {"training.lr": [0.1, 0.2], "rounds": [1], "log": ["tensorboard"]}
+    grid: dict[str, list[Any]] = {"training.lr": [0.1, 0.2], "rounds": [1], "log": ["tensorboard"]}
     frame = sweep("digits", grid, out=tmp_path / "sweep")
     cells = sorted((tmp_path / "sweep" / "cells").iterdir())
     accuracies = [read_back(cell)["tensorboard"]["test_accuracy"][0][1] for cell in cells]

@@ -1,9 +1,11 @@
 """Loggers are given public figures alone, and a run does not end, wait or change for them."""
 
+import importlib.util
 import json
 import logging
 import math
 from importlib.machinery import ModuleSpec
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -32,12 +34,13 @@ MARK = 4711
 
 def filled(kind: type[RoundRecord] = RoundRecord) -> RoundRecord:
     """Return a record that has every field there is, each with a number of its own."""
-    values = {}
+    values: dict[str, Any] = {}
     for number, (name, field) in enumerate(kind.model_fields.items(), MARK):
         for value in (float(number), number, [number], [str(number)], [[number]], {"share": number},
                       {"release": float(number)}, str(number), True, "completed"):  # fmt: skip
             try:
-                kind(**{"round": 1, name: value})
+                given: dict[str, Any] = {"round": 1, name: value}
+                kind(**given)
             except ValueError:
                 continue
             values[name] = value
@@ -129,7 +132,6 @@ def test_neither_seed_nor_paths_nor_counts_are_told(tmp_path, told) -> None:
 
 def test_the_id_of_a_run_is_kept_and_not_drawn_from_its_seed(tmp_path, told) -> None:
     spec = experiment(log=["wandb", "mlflow"])
-    ids = set()
     for name in ("one", "one", "two"):
         path = tmp_path / name
         folder = RunFolder.open(path) if path.is_dir() else RunFolder.create(path, spec)
@@ -181,7 +183,8 @@ def test_a_logger_that_fails_costs_one_warning(tmp_path, monkeypatch, caplog, co
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(round_logs, "_MODULE", "this_logger")
     monkeypatch.setattr(round_logs, "END_SECONDS", 0.2 if code is HANGING else 60.0)
-    spec, seen = experiment(), []
+    spec = experiment()
+    seen: list[RoundRecord] = []
     folder = RunFolder.create(tmp_path / "run", spec)
     with caplog.at_level(logging.WARNING), logs(spec, folder) as one:
         after = one.after(seen.append)
@@ -195,7 +198,8 @@ def test_a_logger_that_fails_costs_one_warning(tmp_path, monkeypatch, caplog, co
 
 
 def test_what_cannot_be_told_costs_one_warning(tmp_path, told, caplog) -> None:
-    spec, seen = experiment(), []
+    spec = experiment()
+    seen: list[RoundRecord] = []
     folder = RunFolder.create(tmp_path / "run", spec)
     (folder.path / round_logs.LOGGERS).write_text("{")
     with caplog.at_level(logging.WARNING), logs(spec, folder) as one:
@@ -204,16 +208,23 @@ def test_what_cannot_be_told_costs_one_warning(tmp_path, told, caplog) -> None:
     assert (len(seen), len(caplog.records), told) == (2, 1, [])
 
 
-@pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
-@pytest.mark.parametrize("found", [None, "a folder"])
+@pytest.mark.parametrize(
+    ("command", "name", "found"),
+    [
+        ("run", "tensorboard", None),
+        ("run", "wandb", "a folder"),
+        ("run", "mlflow", None),
+        ("sweep", "wandb", None),
+    ],
+)
 def test_an_absent_library_is_one_line_before_anything_is_written(
-    tmp_path, monkeypatch, name, found
+    tmp_path, monkeypatch, command, name, found
 ) -> None:
     # Such a folder is what wandb leaves where it ran: a namespace, and no library.
     spec = None if found is None else ModuleSpec(name, None, is_package=True)
-    monkeypatch.setattr(round_logs.importlib.util, "find_spec", lambda _: spec)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
     out = tmp_path / "run"
-    args = ["run", "digits", "--set", f"log={name}", "--set", "rounds=1", "--out", str(out)]
+    args = [command, "digits", "--set", f"log={name}", "--set", "rounds=1", "--out", str(out)]
     said = CliRunner().invoke(app, args)
     assert said.exit_code == 2
     assert f"pip install 'zerosum[{name}]'" in " ".join(said.stderr.split())

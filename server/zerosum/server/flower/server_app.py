@@ -38,7 +38,8 @@ from zerosum.server.flower.serving import (
     session_run_id,
     show_log,
 )
-from zerosum.server.loggers.round_logs import RoundLogs, check_loggers
+from zerosum.server.loggers.installed import check_loggers
+from zerosum.server.loggers.round_logs import RoundLogs
 from zerosum.server.planning.preflight import check_device, prepare
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
 from zerosum.server.runs.records import RoundRecord

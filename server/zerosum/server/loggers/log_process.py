@@ -24,7 +24,15 @@ class Writer(Protocol):
     """What hands figures to a library; each module of a logger has an ``opened``."""
 
     def write(self, round: int, figures: Mapping[str, float]) -> None:
-        """Write what it has not of a round."""
+        """Write what it has not of a round.
+
+        Parameters
+        ----------
+        round : int
+            From 1 on.
+        figures : mapping of str to float
+            By name.
+        """
 
     def close(self, completed: bool) -> None:
         """End; a run that was not completed may be gone on with."""

@@ -1,6 +1,5 @@
 """Tell loggers each round's public figures; a logger that fails or hangs costs a warning."""
 
-import importlib.util
 import json
 import logging
 import math
@@ -16,7 +15,6 @@ from threading import Thread
 from types import TracebackType
 from typing import Any, Final, Self
 
-from zerosum.server.config import ConfigError
 from zerosum.server.planning.public_part import (
     public_line,
     public_settings,
@@ -40,31 +38,13 @@ COMPLETED: Final = "completed"
 END_SECONDS: Final = 120.0
 """Seconds that a logger has to end in: libraries load, a service is sent what it lacks."""
 
-CUT_SHORT_SECONDS: Final = 15.0
+CUT_SHORT_SECONDS: Final = 5.0
 """The same where the run was ended early, by a person who waits."""
 
 _NO_REPORTS: Final = {"MLFLOW_DISABLE_TELEMETRY": "true", "WANDB_ERROR_REPORTING": "false"}
 """Environment in which libraries do not tell their makers of their use, unless the user's does."""
 
 _MODULE: Final = "zerosum.server.loggers.log_process"
-
-
-def check_loggers(experiment: Experiment) -> None:
-    """Refuse loggers whose library is not installed; it is looked for, and not imported.
-
-    Raises
-    ------
-    ConfigError
-        With what installs it.
-    """
-    for name in experiment.log:
-        spec = importlib.util.find_spec(name)
-        # A folder that happens to be called so, as the one that wandb leaves, is no library.
-        if spec is None or not spec.has_location:
-            raise ConfigError(
-                f"log = [\"{name}\"]: {name} is not installed: pip install 'zerosum[{name}]', or "
-                f"take {name} out of log"
-            )
 
 
 def figures(record: RoundRecord, experiment: Experiment) -> dict[str, float]:

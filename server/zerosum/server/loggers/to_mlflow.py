@@ -52,7 +52,15 @@ class MLflow:
         }
 
     def write(self, round: int, figures: Mapping[str, float]) -> None:
-        """Write what it has not of a round; times would tell how long the round took."""
+        """Write what it has not of a round; times would tell how long the round took.
+
+        Parameters
+        ----------
+        round : int
+            From 1 on.
+        figures : mapping of str to float
+            By name.
+        """
         time = (self._began + round) * 1000
         named = {allowed(name): value for name, value in figures.items()}
         new = [

@@ -29,7 +29,15 @@ class TensorBoard:
         self._writer = Writer(str(folder))
 
     def write(self, round: int, figures: Mapping[str, float]) -> None:
-        """Write what it has not of a round; times would tell how long the round took."""
+        """Write what it has not of a round; times would tell how long the round took.
+
+        Parameters
+        ----------
+        round : int
+            From 1 on.
+        figures : mapping of str to float
+            By name.
+        """
         for name, value in figures.items():
             if (name, round) not in self._written:
                 self._writer.add_scalar(name, value, round, wall_time=self._began + round)

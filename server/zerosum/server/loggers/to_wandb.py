@@ -32,7 +32,15 @@ class WeightsAndBiases:
         return Path(self._run.dir).parent
 
     def write(self, round: int, figures: Mapping[str, float]) -> None:
-        """Write a round, unless it is known; times would tell how long the round took."""
+        """Write a round, unless it is known; times would tell how long the round took.
+
+        Parameters
+        ----------
+        round : int
+            From 1 on.
+        figures : mapping of str to float
+            By name.
+        """
         if round >= self._run.starting_step:
             self._run.log({**figures, "_timestamp": float(self._began + round)}, step=round)
 
@@ -58,7 +66,15 @@ class Offline:
         self._rounds: dict[int, Mapping[str, float]] = {}
 
     def write(self, round: int, figures: Mapping[str, float]) -> None:
-        """Keep a round for the end."""
+        """Keep a round for the end.
+
+        Parameters
+        ----------
+        round : int
+            From 1 on.
+        figures : mapping of str to float
+            By name.
+        """
         self._rounds[round] = figures
 
     def close(self, completed: bool) -> None:

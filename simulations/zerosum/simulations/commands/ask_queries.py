@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from rich.console import Console
 
 from zerosum.server.config import ConfigError
 from zerosum.simulations.terminal.loading import loading
+from zerosum.simulations.terminal.progress import ProgressBar
 from zerosum.simulations.terminal.signals import continue_with, interruptible
 from zerosum.simulations.terminal.user_errors import check_writable, user_errors, write_json
 
@@ -147,7 +149,15 @@ def run_all(federation: "Federation", json_file: Path | None) -> None:
     """
     folder = federation.folder
     with interruptible(lambda: _left(folder), failures=()), query_errors():
-        answers = federation.run(lambda answer: say(answer.sentence()))
+        total, numbers = len(federation.queries), count(1)
+        with ProgressBar(total, "query") as bar:
+
+            def said(answer: "Answer") -> None:
+                bar.line(answer.sentence())
+                number = next(numbers)
+                bar.show(f"query {number}/{total}", number)
+
+            answers = federation.run(said)
         if json_file is not None:
             entries = list(federation.answers.entries)
             write_json(json_file, {"answers": entries, "budget": federation.spending.document()})

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zerosum.server.config import UNSET, ConfigError, apply_overrides, look_up
+from zerosum.server.loggers.installed import check_loggers
 from zerosum.server.spec import Experiment
 from zerosum.simulations.config import Source, load_experiment
 
@@ -215,6 +216,7 @@ def cells_of(
             overrides = [row[key].override for key in choices]
             overrides += [] if seed is None else [f"seed={seed}"]
             experiment = load_experiment(source, overrides)
+            check_loggers(experiment)
             # As JSON gives them back: the cells of a folder are compared with those asked for.
             values = {key: json.loads(json.dumps(row[key].value, default=str)) for key in changing}
             # The cells share the cores: within each, clients are computed one after another.
