@@ -1,6 +1,7 @@
 """Run attacks: from names to a folder with rows, table and report."""
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,7 +32,9 @@ from zerosum.simulations.attacks.harness.results import Row, rows_of, shown, to_
 from zerosum.simulations.attacks.report.display import Rows
 from zerosum.simulations.attacks.report.page import write_attack_report
 from zerosum.simulations.attacks.report.table import to_markdown
+from zerosum.simulations.terminal.durations import in_words
 from zerosum.simulations.terminal.logs import logged
+from zerosum.simulations.terminal.notebook import LiveLine
 
 log = logging.getLogger("zerosum.simulations")
 
@@ -88,7 +91,18 @@ def attack(
     """
     request = AttackRequest(list(names), list(overrides), suite, seeds)
     run = attack_run(request, Path(out) if out is not None else None)
-    run.play(workers or cores())
+    line, before, began = LiveLine(), run.played, time.monotonic()
+
+    def show(outcome: Outcome) -> None:
+        done = run.played
+        left = (time.monotonic() - began) / max(1, done - before) * (run.asked - done)
+        line.show(f"{done} of {run.asked} plays" + (f", {in_words(left)} left" if left else ""))
+
+    line.show(f"{before} of {run.asked} plays")
+    try:
+        run.play(workers or cores(), show)
+    finally:
+        line.flush()
     return Rows(run.rows, run.shown, run.folder.path)
 
 
