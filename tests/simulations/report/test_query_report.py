@@ -19,9 +19,9 @@ from zerosum.server.analytics.query_files import ANSWERS, QUERIES, QUERY_LEDGER,
 from zerosum.server.analytics.released_answer import LEVEL
 from zerosum.server.config import ConfigError
 from zerosum.simulations.report import html, queries_curve, queries_words
+from zerosum.simulations.report.places import Scale, number_at, ticks
 from zerosum.simulations.report.queries import _COLOURS, render_queries, write_query_report
 from zerosum.simulations.report.queries_figures import BARS_SHOWN, figures
-from zerosum.simulations.report.places import Scale, number_at, ticks
 from zerosum.simulations.report.queries_record import AnswerRecord, read_queries
 from zerosum.simulations.report.queries_shapes import Bars, Columns, Strips
 
@@ -352,6 +352,7 @@ ELEMENTS = {
     *("h1", "h2", "h3", "ul", "li", "span", "small", "strong", "code", "pre", "figure"),
     *("figcaption", "details", "summary", "table", "thead", "tbody", "tr", "th", "td"),
     *("svg", "g", "rect", "line", "circle", "path", "text"),
+    *("nav", "ol", "a", "dl", "dt", "dd", "h4"),
 }
 
 

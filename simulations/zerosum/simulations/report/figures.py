@@ -125,7 +125,9 @@ def _over_rounds(
     shade = None
     if abandoned.any():
         borders, (shares,) = grouped(numbers, abandoned.astype(np.float64))
-        shade = Shade("abandoned round", borders, shares)
+        one = len(shares) == len(numbers)
+        label = "abandoned round" if one else "part of the rounds abandoned"
+        shade = Shade(label, borders, shares)
     return Chart(round_axis(numbers), upward, lines, levels=tuple(levels), shade=shade)
 
 

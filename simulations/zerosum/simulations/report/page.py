@@ -16,8 +16,8 @@ from zerosum.server.runs.run_outcome import UNTRAINED
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report import figures, words
 from zerosum.simulations.report.bounds import audit_section
-from zerosum.simulations.report.drawing import png_of
 from zerosum.simulations.report.html import fill
+from zerosum.simulations.report.images import png_of
 from zerosum.simulations.report.record import RunRecord, Sight, read_run
 from zerosum.simulations.terminal.printable import shell_command
 
