@@ -77,7 +77,7 @@ class Series:
     low, high : numpy.ndarray, optional
         Ends of a band around the line, or of a bar at each point.
     shape : str
-        Of the points: "o", "s", "^", "D", "v" or "P".
+        Of the points: "o", "s", "^", "D", "v" or "P"; empty: no marks.
     dash : str
         Of the line: "-", "--" or ":"; empty: no line.
     bars : bool

@@ -310,7 +310,7 @@ def _roc(attack: str, ranked_rows: Sequence[tuple[Row, Ranking]], name: str) -> 
         found = float(np.max(true[false <= 0.01], initial=0.0))
         rates.append(f"{label}: {found:.1%} (epsilon {epsilon_text(row)})")
     diagonal = np.array([_LEAST_RATE, 1.0])
-    lines.append(Series("guessing", "muted", diagonal, diagonal, dash=":"))
+    lines.append(Series("guessing", "muted", diagonal, diagonal, shape="", dash=":"))
     across, upward = (
         replace(chart.logarithmic(f"{which}-positive rate", diagonal, say), low=_LEAST_RATE, high=1)
         for which, say in (("false", lambda v: f"false {v:.2%}"), ("true", lambda v: f"{v:.1%}"))
