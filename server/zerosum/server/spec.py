@@ -266,17 +266,29 @@ Under DP the run is charged for all planned rounds all the same. Absent: never."
                 f'evaluation.best = "{self.best}" is no name of a metric: write loss, or a metric '
                 f"of the task, {ALLOWED}"
             )
-        if self.mode is None and direction(self.best) is None:
+        return self
+
+    @property
+    def without_best(self) -> Self:
+        """Return the section without the keys about the best model."""
+        return self.model_copy(update=dict(_BEST_DEFAULTS))
+
+    @property
+    def largest_is_best(self) -> bool:
+        """Return whether large values of ``best`` are good ones.
+
+        Raises
+        ------
+        ValueError
+            If neither ``mode`` nor the name says so.
+        """
+        mode = self.mode or direction(self.best or "")
+        if mode is None:
             raise ValueError(
                 f'evaluation.best = "{self.best}": its name does not say whether large or small '
                 "values are good: write evaluation.mode=max or evaluation.mode=min"
             )
-        return self
-
-    @property
-    def largest_is_best(self) -> bool:
-        """Return whether large values of ``best`` are good ones."""
-        return (self.mode or direction(self.best or "")) == "max"
+        return mode == "max"
 
 
 class FaultSpec(Spec):
@@ -374,8 +386,8 @@ too is fixed for a run."""
 needs the extra of its name. docs/loggers.md says what goes where."""
     baselines: bool = False
     """Also train, after the run, single clients on their own data alone, and one model on all \
-records together without privacy, to compare accuracies with: docs/evaluation.md. Simulations only; \
-no epsilon covers these figures."""
+records together without privacy, to compare accuracies with: docs/evaluation.md. Simulations \
+only; no epsilon covers these figures."""
     data: DataSpec = DataSpec()
     model: ModelSpec = ModelSpec()
     training: TrainSpec = TrainSpec()

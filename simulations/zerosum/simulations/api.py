@@ -22,6 +22,7 @@ from zerosum.client.training.threads import one_thread
 from zerosum.client.training.torch_seed import seeded
 from zerosum.secagg.randomness import derive_seed
 from zerosum.server.config import ConfigError
+from zerosum.server.loggers.round_logs import RoundLogs, check_loggers
 from zerosum.server.planning.preflight import check_device, check_precision, prepare
 from zerosum.server.privacy.protections import planned_protections
 from zerosum.server.runs.records import OnRound
@@ -93,6 +94,7 @@ def plan(experiment: Experiment) -> Plan:
 
 
 def _planned(experiment: Experiment) -> Plan:
+    check_loggers(experiment)
     check_device(experiment)
     check_precision(experiment)
     workers_of(experiment)
@@ -232,8 +234,10 @@ def resume(
     path : str or Path
         The run folder.
     overrides : iterable of str
-        Only ``rounds`` may grow; ``data.path``, ``engine`` and ``workers`` may change. A round that
-        was begun is done again with the same noise, and so on the same records alone.
+        ``rounds`` and ``evaluation.patience`` may only grow; ``data.path``, ``engine``, ``workers``
+        and ``log`` may change. A round that was begun is done again with the same noise, and so on
+        the same records alone. A run that patience ended has come to its end, until that is
+        raised; one that its caller ended goes on.
     config : optional
         The experiment, to check that it is the one in the folder.
     on_round, report
@@ -313,6 +317,12 @@ def simulate(
         coordinator = environment.coordinator(
             experiment, planned.population, _run_id(experiment), engine
         )
+        logs = RoundLogs(
+            experiment,
+            folder,
+            planned.population,
+            noise_from_seed=entropy.reproducible and not experiment.privacy.exact,
+        )
         training = FederatedTraining(
             experiment,
             planned.task,
@@ -320,13 +330,14 @@ def simulate(
             coordinator,
             entropy,
             folder,
-            on_round,
+            logs.after(on_round),
             engine={"name": engine.name, "workers": engine.workers},
             take_tally=engine.take_tally,
         )
         if experiment != folder.experiment:
             folder.write_config(experiment)
-        result = training.run()
+        with logs:
+            result = training.run()
         if experiment.baselines:
             rounds, count = len(result.rounds), planned.population
             setting = Setting(planned.task, experiment, count, rounds, training.components)
@@ -352,5 +363,6 @@ def capacity(planned: Plan) -> tuple[int, int]:
 def _run_id(experiment: Experiment) -> bytes:
     """Derive the run id from the configuration: equal runs open equal sessions."""
     update = {"rounds": 1, "engine": "auto", "workers": "auto", "log": [], "baselines": False}
+    update |= {"evaluation": experiment.evaluation.without_best}  # which changes no round
     same = experiment.model_copy(update=update)
     return hashlib.sha256(b"zerosum/1 simulated run\0" + same.canonical()).digest()[:16]

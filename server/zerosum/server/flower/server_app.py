@@ -38,6 +38,7 @@ from zerosum.server.flower.serving import (
     session_run_id,
     show_log,
 )
+from zerosum.server.loggers.round_logs import RoundLogs, check_loggers
 from zerosum.server.planning.preflight import check_device, prepare
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
 from zerosum.server.runs.records import RoundRecord
@@ -116,6 +117,7 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
     asked = _experiment(context) if earlier is None else continued(earlier, overrides_of(context))
     simulated = is_simulation(grid)
     _check_deployable(asked, simulated)
+    check_loggers(asked)
     check_device(asked)
     if entropy is None:
         entropy = SeededEntropy(asked.seed) if simulated else SystemEntropy()
@@ -139,6 +141,12 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
             check_same(earlier.experiment, experiment, earlier)
             dimension = _dimension(task, experiment)
             warn_of_more_rounds(earlier.experiment, experiment, len(nodes), dimension)
+        logs = RoundLogs(
+            experiment,
+            folder,
+            len(nodes),
+            noise_from_seed=entropy.reproducible and not experiment.privacy.exact,
+        )
         training = FederatedTraining(
             experiment,
             task,
@@ -146,13 +154,13 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
             _coordinator(grid, context, nodes, experiment, entropy, simulated=simulated),
             entropy,
             folder,
-            on_round=on_round,
+            on_round=logs.after(on_round),
             engine=SIMULATED if simulated else DEPLOYED,
         )
         if earlier is not None:
             earlier.write_config(experiment)
             log.info("going on with %s", path)
-        with _going_on_is_told(folder, experiment):
+        with _going_on_is_told(folder, experiment), logs:
             result = training.run()
     log.info("run folder: %s", result.folder.resolve())
     if caution := not_better(result.summary):

@@ -18,7 +18,6 @@ from zerosum.server.privacy.calibration import (
 )
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.guarantees import Participation, Worst
-from zerosum.server.privacy.observers import ObserverName
 from zerosum.server.privacy.run_ledger import Figures, RunLedger
 
 
@@ -32,14 +31,19 @@ class UnrunRounds:
         Rounds.
     sums : mapping of str to int
         Sums left, by kind.
+    by_caller : bool
+        Whether the program that runs it ended it, and not a rule on public metrics.
     """
 
     done: int
     planned: int
     sums: Mapping[str, int]
+    by_caller: bool = False
 
 
-def unrun_rounds(done: int, planned: int, evaluated_every: int) -> UnrunRounds:
+def unrun_rounds(
+    done: int, planned: int, evaluated_every: int, *, by_caller: bool = False
+) -> UnrunRounds:
     """Count the private sums of the rounds that are left.
 
     Parameters
@@ -48,6 +52,8 @@ def unrun_rounds(done: int, planned: int, evaluated_every: int) -> UnrunRounds:
         Rounds that are over; rounds of the whole run.
     evaluated_every : int
         Rounds between federated evaluations; 0 is never.
+    by_caller : bool
+        Whether the program that runs it ended it.
 
     Returns
     -------
@@ -57,7 +63,7 @@ def unrun_rounds(done: int, planned: int, evaluated_every: int) -> UnrunRounds:
     left = {"train": planned - done}
     if evaluated_every:
         left["evaluate"] = planned // evaluated_every - done // evaluated_every
-    return UnrunRounds(done, planned, left)
+    return UnrunRounds(done, planned, left, by_caller)
 
 
 def whole_run_figures(
@@ -92,7 +98,11 @@ def whole_run_figures(
     tally = _with_unrun(ledger, privacy, run, unrun)
     spent = ledger.figures()
     whole = ledger.figures_of(tally)
-    return {name: _noted(_larger(whole[name], spent[name]), run, unrun) for name in spent}
+    amplified = privacy.model != "local"
+    return {
+        name: _noted(_larger(whole[name], spent[name]), run, unrun, amplified=amplified)
+        for name in spent
+    }
 
 
 def _larger(whole: EpsilonBound, spent: EpsilonBound) -> EpsilonBound:
@@ -100,15 +110,20 @@ def _larger(whole: EpsilonBound, spent: EpsilonBound) -> EpsilonBound:
     return whole if whole.value >= spent.value else replace(whole, value=spent.value)
 
 
-def _noted(bound: EpsilonBound, run: PlannedRun, unrun: UnrunRounds) -> EpsilonBound:
+def _noted(
+    bound: EpsilonBound, run: PlannedRun, unrun: UnrunRounds, *, amplified: bool
+) -> EpsilonBound:
     if not bound.finite:
         return bound
     notes = [
         f"counted as if all {unrun.planned} planned rounds were run: the run ended after "
         f"{unrun.done}, and when it ends tells of its models"
     ]
-    drawn: tuple[ObserverName, ...] = ("sum", "local")
-    if bound.observer in drawn and run.sampling.kind in ("poisson", "fixed"):
+    if unrun.by_caller and bound.observer == "release":
+        notes.append("its caller ended it for nothing that this observer does not see, as counts")
+    # Poisson samples that an observer does not know are counted by the sums, not by clients.
+    by_sums = bound.observer == "release" and run.sampling.kind == "poisson" and amplified
+    if run.sampling.kind in ("poisson", "fixed") and not by_sums:
         notes.append(
             f"in all planned rounds no client would have been asked more than "
             f"{bound.participations} times, as all but {run.surprise:g} of runs keep to"

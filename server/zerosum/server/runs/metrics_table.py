@@ -50,16 +50,17 @@ def _columns(records: Iterable[RoundRecord]) -> list[str]:
 def _figures(record: RoundRecord) -> dict[str, tuple[str, Any]]:
     """Return each flat figure that a record has, with the field that it comes from."""
     figures: dict[str, tuple[str, Any]] = {}
-    fields = [name for name in RoundRecord.model_fields if name in record.model_fields_set]
-    for field in [*fields, *(record.model_extra or {})]:
-        value = getattr(record, field)
-        if field == "metrics":
-            figures |= {name: (field, number) for name, number in value.items()}
-        elif field in _FLATTENED:
-            figures |= {f"{field}_{name}": (field, number) for name, number in value.items()}
+    for name, value in record.document().items():  # its order is that of the file
+        field = "metrics" if name in record.metrics else name
+        if field in _FLATTENED:
+            figures |= {f"{field}_{k}": (field, _infinite(v)) for k, v in value.items()}
         elif isinstance(value, str | bool | int | float):
-            figures[field] = field, value
+            figures[name] = field, value
     return figures
+
+
+def _infinite(value: float | None) -> float:
+    return math.inf if value is None else value
 
 
 def _row(record: RoundRecord) -> Mapping[str, Any]:

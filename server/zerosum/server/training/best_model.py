@@ -1,12 +1,11 @@
 """Keep the best model of a run by a metric on public test data, and end a run that waits in vain.
 
-Nothing here is state of its own: it follows from the rounds' records, and the file of the best
-model from the checkpoint. So a run that was killed between any two writes goes on to the same end.
+Nothing here is state of its own: the best round follows from the rounds' records, and its file from
+the checkpoint. So a run that was killed between any two writes goes on to the same end.
 """
 
 import json
 import logging
-import math
 from collections.abc import Callable, Iterable
 
 import torch
@@ -17,6 +16,7 @@ from zerosum.client.task import Task
 from zerosum.client.training.seeded_task import public_records
 from zerosum.client.training.trial_step import task_named
 from zerosum.server.config import ConfigError
+from zerosum.server.runs.best_round import BestSoFar
 from zerosum.server.runs.records import Best, RoundRecord
 from zerosum.server.runs.run_folder import BEST, RunFolder
 from zerosum.server.runs.saved_model import round_of
@@ -39,7 +39,8 @@ def check_best(experiment: Experiment, task: Task) -> None:
     Raises
     ------
     ConfigError
-        If the task has no public test data, or no such metric on them.
+        If the task has no public test data, or no such metric on them, or one of which nothing says
+        whether large values are good.
     TaskError
         If its model cannot be evaluated on them.
     """
@@ -59,79 +60,10 @@ def check_best(experiment: Experiment, task: Task) -> None:
             f'evaluation.best = "{name}" is not measured on the task\'s test data, which have '
             f"{', '.join(known)}{did_you_mean(name, known)}"
         )
-
-
-class BestSoFar:
-    """Follows which round is the best, and for how long none was better.
-
-    Parameters
-    ----------
-    evaluation : EvaluationSpec
-        Its ``best`` may be absent: then there is none, and no end.
-    records : iterable of RoundRecord
-        Of the rounds so far.
-
-    Attributes
-    ----------
-    best : Best or None
-        The first round with the best value. Never one with NaN or infinity, nor one before any
-        client's training is in the model.
-    """
-
-    def __init__(self, evaluation: EvaluationSpec, records: Iterable[RoundRecord] = ()) -> None:
-        self._spec = evaluation
-        self._reference: float | None = None
-        self._waited = 0
-        self._looked = False
-        self.best: Best | None = None
-        for record in records:
-            self.take(record)
-
-    def take(self, record: RoundRecord) -> bool:
-        """Follow the next round.
-
-        Parameters
-        ----------
-        record : RoundRecord
-
-        Returns
-        -------
-        bool
-            Whether its model is the best so far.
-        """
-        spec = self._spec
-        if spec.best is None:
-            return False
-        value = record.metrics.get(f"test_{spec.best}")
-        self._looked = value is not None
-        known = value is not None and math.isfinite(value) and not record.untrained
-        if known and value is not None and self._improves(value):
-            self._reference, self._waited = value, 0
-        elif record.completed:
-            # A round without enough clients says nothing of the training, however many there are.
-            self._waited += 1
-        if not known or value is None:
-            return False
-        if self.best is not None and self._gain(value, self.best.value) <= 0:
-            return False
-        mode = "max" if spec.largest_is_best else "min"
-        self.best = Best(metric=spec.best, mode=mode, round=record.round, value=value)
-        return True
-
-    @property
-    def out_of_patience(self) -> bool:
-        """Return whether the run ends with the latest round: it was tested, and waited for."""
-        patience = self._spec.patience
-        return patience is not None and self._looked and self._waited >= patience
-
-    def _improves(self, value: float) -> bool:
-        """Return whether a value counts for patience: it is beyond the last such one by more."""
-        if self._reference is None:
-            return True
-        return self._gain(value, self._reference) > self._spec.min_delta
-
-    def _gain(self, value: float, over: float) -> float:
-        return value - over if self._spec.largest_is_best else over - value
+    try:
+        _ = experiment.evaluation.largest_is_best
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 class BestModel:

@@ -527,7 +527,9 @@ class FederatedTraining:
         experiment = self._experiment
         run = planned_run(experiment, self._population, self._trainer.layout.dimension)
         every = experiment.evaluation.federated_every
-        left = unrun_rounds(len(self._records), experiment.rounds, every)
+        left = unrun_rounds(
+            len(self._records), experiment.rounds, every, by_caller=self._ended_by == "caller"
+        )
         return whole_run_figures(self._ledger, experiment.privacy, run, left)
 
     def _facts(self, reference: Mapping[str, Any]) -> RunFacts:

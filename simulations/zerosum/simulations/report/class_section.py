@@ -183,7 +183,9 @@ def reliability_diagram(bins: Sequence[Mapping[str, Any]]) -> Markup:
         ).format(_LEFT, _TOP + high, _LEFT + wide, _TOP)
     )
     alt = f"Accuracy against confidence in {words.count(len(used), 'bin')}."
-    frame = Markup('<svg class="reliability" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>')
+    frame = Markup(
+        '<svg class="reliability" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>'
+    )
     return frame.format(_WIDTH, _HEIGHT, alt, Markup().join(parts))
 
 

@@ -190,12 +190,18 @@ def read_run(folder: RunFolder) -> RunRecord:
         toml=(folder.path / CONFIG).read_text(encoding="utf-8"),
         rounds=rounds,
         summary=summary,
-        finished=current and len(rounds) >= experiment.rounds,
+        finished=current and _is_whole(summary, experiment),
         bounds=_bounds(summary, rounds, experiment, current=current),
         sight=_read_sight(folder),
         audited=read_audit(folder),
         test_set=_read_test_set(folder, len(rounds)),
     )
+
+
+def _is_whole(summary: Summary, experiment: Experiment) -> bool:
+    """Return whether a run came to the end of the rounds that it is planned for, or to its own."""
+    ended = bool(summary.ended_by) and summary.planned_rounds == experiment.rounds
+    return ended or summary.rounds >= experiment.rounds
 
 
 def _number(value: object) -> float:

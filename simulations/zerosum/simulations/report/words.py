@@ -8,7 +8,8 @@ from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.observers import OBSERVERS, SEES, ObserverName, observer_who
 from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.runs.reference_words import not_better
-from zerosum.server.runs.run_outcome import nothing_learnt
+from zerosum.server.runs.run_folder import BEST
+from zerosum.server.runs.run_outcome import OF_ALL_PLANNED, best_in_words, nothing_learnt
 from zerosum.simulations.report.record import RunRecord
 
 COUNTS = "holds for readers of the public report; this one shows counts"
@@ -16,6 +17,12 @@ COUNTS = "holds for readers of the public report; this one shows counts"
 
 PUBLIC = "holds for readers of this report, which has no cohort sizes, survivors or participations"
 """What stands beside it in a public report."""
+
+
+_ENDED = {
+    "patience": ", ended by evaluation.patience: the metric had not improved for so many",
+    "caller": ", ended by its caller (on_round)",
+}
 
 
 def number(value: float | None) -> str:
@@ -93,13 +100,16 @@ def count(n: int, noun: str) -> str:
 
 def outcome(run: RunRecord) -> list[str]:
     """Return the outcome in plain sentences: what was learnt, then what it cost in privacy."""
-    return [_progress(run), _learnt(run), *_protected(run)]
+    return [_progress(run), _learnt(run), *_best(run), *_protected(run)]
 
 
 def _progress(run: RunRecord) -> str:
     done, planned = len(run.rounds), run.experiment.rounds
     clients = f" over {count(run.population, 'client')}" if run.population else ""
-    if run.finished:
+    if run.finished and run.summary.ended_by:
+        sentence = f"{done:,} of {count(planned, 'planned round')} of federated training{clients}"
+        sentence += _ENDED[run.summary.ended_by]
+    elif run.finished:
         sentence = f"{count(done, 'round')} of federated training{clients}"
     else:
         sentence = f"This run has not finished: {done:,} of {count(planned, 'round')}{clients}"
@@ -113,6 +123,14 @@ def _learnt(run: RunRecord) -> str:
     if run.untrained:
         return f"No client's training is in the model. {_tested(run)}"
     return _tested(run)
+
+
+def _best(run: RunRecord) -> list[str]:
+    best = run.summary.best
+    if best is None or not run.finished:
+        return []
+    value = metric(f"test_{best.metric}", best.value)
+    return [f"The best model has {value}: it is {best_in_words(best)}, and kept as {BEST}."]
 
 
 def _tested(run: RunRecord) -> str:
@@ -160,7 +178,10 @@ def _protected(run: RunRecord) -> list[str]:
         + f" against {observer_who(bound.observer, protocol)}"
         for bound in bounds
     ]
-    return [f"For each {bounds[0].unit}, at delta {delta(bounds[0].delta)}: {'; '.join(parts)}."]
+    figures = f"For each {bounds[0].unit}, at delta {delta(bounds[0].delta)}: {'; '.join(parts)}."
+    if run.finished and run.summary.ended_by and any(bound.finite for bound in bounds):
+        return [figures, f"These {OF_ALL_PLANNED}."]
+    return [figures]
 
 
 def meaning(value: float) -> str:
