@@ -1,9 +1,13 @@
 """A ServerApp that was killed goes on where its checkpoint says, and what it spent stays spent."""
 
 import json
+import subprocess
+import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
+import read_loggers
 from flwr.app import Context, RecordDict
 from policies import LEAST_TOML
 
@@ -95,6 +99,26 @@ class Nodes:
 
 
 DEATHS = [(stage, "6") for stage in ("contribute", "unmask")]
+
+
+@pytest.mark.slow
+def test_a_killed_server_app_tells_its_logger_each_round_once(tmp_path, one_thread):
+    if find_spec("tensorboard") is None:
+        pytest.skip("the extra tensorboard is not installed")
+    nodes = Nodes(tmp_path)
+    with pytest.raises(Killed):
+        nodes.serve(die_at=DEATHS[0], overrides="log=tensorboard")
+    result = nodes.serve(resume=str(nodes.out))
+    reader = [sys.executable, read_loggers.__file__, str(nodes.out)]
+    told = json.loads(subprocess.run(reader, check=True, capture_output=True).stdout)["tensorboard"]
+    assert told["test_accuracy"] == [
+        [r.round, float(np.float32(r.metrics["test_accuracy"]))] for r in result.rounds
+    ]
+    # The ledger's figure counts what an outsider does not know: here a round was asked twice.
+    assert (
+        max(value for _, value in told["epsilon_release"]) >= result.rounds[-1].epsilon["release"]
+    )
+    assert not {"cohort", "survivors", "seconds"} & told.keys()
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,9 +22,10 @@ from zerosum.client.training.threads import one_thread
 from zerosum.client.training.torch_seed import seeded
 from zerosum.secagg.randomness import derive_seed
 from zerosum.server.config import ConfigError
+from zerosum.server.loggers.round_logs import RoundLogs, check_loggers
 from zerosum.server.planning.preflight import check_device, check_precision, prepare
 from zerosum.server.privacy.protections import planned_protections
-from zerosum.server.runs.records import RoundRecord
+from zerosum.server.runs.records import OnRound
 from zerosum.server.runs.results import Result as Result
 from zerosum.server.runs.results import check_learnt
 from zerosum.server.runs.resume import check_same, held, warn_of_more_rounds
@@ -33,9 +34,11 @@ from zerosum.server.runs.run_folder import new_folder as new_folder
 from zerosum.server.runs.run_outcome import NothingLearntError as NothingLearntError
 from zerosum.server.spec import Experiment
 from zerosum.server.training.averaging import held_out
+from zerosum.server.training.best_model import check_best
 from zerosum.server.training.federated_metrics import Sample, with_metrics
 from zerosum.server.training.loop import FederatedTraining
 from zerosum.simulations.config import DEFAULT_EXPERIMENT, attempt, load_experiment
+from zerosum.simulations.engine.baselines import Setting, check_baselines, with_baselines
 from zerosum.simulations.engine.choice import started, workers_of
 from zerosum.simulations.engine.one_at_a_time import alone
 from zerosum.simulations.engine.simulated_clients import SimulatedEnvironment
@@ -91,6 +94,7 @@ def plan(experiment: Experiment) -> Plan:
 
 
 def _planned(experiment: Experiment) -> Plan:
+    check_loggers(experiment)
     check_device(experiment)
     check_precision(experiment)
     workers_of(experiment)
@@ -103,6 +107,8 @@ def _planned(experiment: Experiment) -> Plan:
     _check_examples(task, count, experiment)
     if experiment.server.rule_examples is not None:
         held_out(public_records(task, experiment.seed), experiment.server, experiment.seed)
+    check_best(experiment, task)
+    check_baselines(experiment, task)
     experiment = with_metrics(experiment, task, _samples(task, count, experiment.seed))
     experiment = prepare(experiment, population=count, dimension=dimension)
     return Plan(experiment, task, count, dimension)
@@ -170,7 +176,7 @@ def run(
     *,
     overrides: Iterable[str] = (),
     out: str | Path | None = None,
-    on_round: Callable[[RoundRecord], None] = lambda record: None,
+    on_round: OnRound = lambda record: None,
     report: bool = True,
 ) -> Result:
     """Simulate an experiment and write its run folder.
@@ -184,7 +190,10 @@ def run(
     out : str or Path, optional
         The run folder, new or empty. Default: a new one under ``runs/``.
     on_round : callable, optional
-        Called after each round with its record.
+        Called after each round with its record, when all of the round is written. Where it returns
+        True, the run ends with it: ``result.summary.ended_by`` is "caller", and under DP the
+        epsilons are those of all planned rounds, for when a run ends tells of its models. Any other
+        value changes nothing.
     report : bool
         Whether to draw ``report.html`` at the end.
 
@@ -215,7 +224,7 @@ def resume(
     *,
     overrides: Iterable[str] = (),
     config: str | Path | Mapping[str, Any] | Experiment | None = None,
-    on_round: Callable[[RoundRecord], None] = lambda record: None,
+    on_round: OnRound = lambda record: None,
     report: bool = True,
 ) -> Result:
     """Continue a run from its last checkpoint, to the result it would have had.
@@ -225,8 +234,10 @@ def resume(
     path : str or Path
         The run folder.
     overrides : iterable of str
-        Only ``rounds`` may grow; ``data.path``, ``engine`` and ``workers`` may change. A round that
-        was begun is done again with the same noise, and so on the same records alone.
+        ``rounds`` and ``evaluation.patience`` may only grow; ``data.path``, ``engine``, ``workers``
+        and ``log`` may change. A round that was begun is done again with the same noise, and so on
+        the same records alone. A run that patience ended has come to its end, until that is
+        raised; one that its caller ended goes on.
     config : optional
         The experiment, to check that it is the one in the folder.
     on_round, report
@@ -259,7 +270,7 @@ def resume(
 def simulate(
     planned: Plan,
     folder: RunFolder,
-    on_round: Callable[[RoundRecord], None] = lambda record: None,
+    on_round: OnRound = lambda record: None,
     *,
     report: bool = True,
 ) -> Result:
@@ -272,7 +283,7 @@ def simulate(
     folder : RunFolder
         Where it is written.
     on_round : callable, optional
-        Called with each round's record.
+        As for :func:`run`.
     report : bool
         Whether to draw the report.
 
@@ -306,6 +317,12 @@ def simulate(
         coordinator = environment.coordinator(
             experiment, planned.population, _run_id(experiment), engine
         )
+        logs = RoundLogs(
+            experiment,
+            folder,
+            planned.population,
+            noise_from_seed=entropy.reproducible and not experiment.privacy.exact,
+        )
         training = FederatedTraining(
             experiment,
             planned.task,
@@ -313,13 +330,18 @@ def simulate(
             coordinator,
             entropy,
             folder,
-            on_round,
+            logs.after(on_round),
             engine={"name": engine.name, "workers": engine.workers},
             take_tally=engine.take_tally,
         )
         if experiment != folder.experiment:
             folder.write_config(experiment)
-        result = training.run()
+        with logs:
+            result = training.run()
+        if experiment.baselines:
+            rounds, count = len(result.rounds), planned.population
+            setting = Setting(planned.task, experiment, count, rounds, training.components)
+            result = with_baselines(result, setting, folder)
         if report:
             from zerosum.simulations.report import write_report  # which imports matplotlib
 
@@ -340,5 +362,7 @@ def capacity(planned: Plan) -> tuple[int, int]:
 
 def _run_id(experiment: Experiment) -> bytes:
     """Derive the run id from the configuration: equal runs open equal sessions."""
-    same = experiment.model_copy(update={"rounds": 1, "engine": "auto", "workers": "auto"})
+    update = {"rounds": 1, "engine": "auto", "workers": "auto", "log": [], "baselines": False}
+    update |= {"evaluation": experiment.evaluation.without_best}  # which changes no round
+    same = experiment.model_copy(update=update)
     return hashlib.sha256(b"zerosum/1 simulated run\0" + same.canonical()).digest()[:16]

@@ -10,6 +10,7 @@ from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 from zerosum.server.config import ConfigError
+from zerosum.server.planning.public_part import SETTINGS, WITHHELD
 from zerosum.server.privacy.run_ledger import SECRET_SEED
 from zerosum.server.runs.run_folder import METRICS, MODEL, SUMMARY, RunFolder
 from zerosum.server.spec import Experiment
@@ -17,7 +18,6 @@ from zerosum.simulations import api
 from zerosum.simulations.commands.main import app
 from zerosum.simulations.commands.summary import summary_table
 from zerosum.simulations.report import write_public_report, write_report
-from zerosum.simulations.report.public import SETTINGS, WITHHELD
 from zerosum.simulations.report.words import COUNTS
 
 SMALL = [

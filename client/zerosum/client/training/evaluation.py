@@ -11,6 +11,7 @@ from zerosum.client.training.examples import Examples, as_examples, copied
 from zerosum.client.training.metric_names import ALLOWED, is_metric_name
 from zerosum.client.training.model_checks import called
 from zerosum.client.training.torch_seed import seeded
+from zerosum.client.training.whole_set import OutputsKept
 
 if TYPE_CHECKING:
     from zerosum.client.task import Dataset
@@ -55,6 +56,7 @@ def evaluated_sums(
     task: Task,
     batch_size: int,
     records: int | None = None,
+    kept: OutputsKept | None = None,
 ) -> tuple[dict[str, float], str, int]:
     """Sum the loss and each metric over the first records, and say what is missing.
 
@@ -70,6 +72,8 @@ def evaluated_sums(
         Records at a time.
     records : int, optional
         How many to evaluate; default all.
+    kept : OutputsKept, optional
+        Is given outputs and targets of each batch.
 
     Returns
     -------
@@ -89,6 +93,8 @@ def evaluated_sums(
         for start in range(0, count, batch_size):
             inputs, targets = examples.take(torch.arange(start, min(start + batch_size, count)))
             outputs = called(model, inputs)
+            if kept is not None:  # before a metric or the loss may work in place
+                kept.add(outputs, targets)
             values = per_example_metrics(task, outputs, targets)
             if not values and getattr(task, "metrics", None) is None:
                 unscored = unscored or why_unscored(outputs, targets)

@@ -32,6 +32,7 @@ from zerosum.client.training.restored_state import Snapshot
 from zerosum.client.training.sgd import Sgd
 from zerosum.client.training.spectral_norms import SpectralNorms
 from zerosum.client.training.torch_seed import all_seeded, seeded, seeded_anew
+from zerosum.client.training.whole_set import OutputsKept
 from zerosum.secagg.randomness import derive_seed
 
 if TYPE_CHECKING:
@@ -225,6 +226,7 @@ class LocalTrainer:
         dataset: "Dataset",
         batch_size: int = 1000,
         records: int | None = None,
+        kept: OutputsKept | None = None,
     ) -> dict[str, float]:
         """Sum losses and metrics of the model that a vector gives.
 
@@ -237,6 +239,8 @@ class LocalTrainer:
             Examples at a time.
         records : int, optional
             Evaluate the first so many alone.
+        kept : OutputsKept, optional
+            Is given outputs and targets of each batch.
 
         Returns
         -------
@@ -246,7 +250,7 @@ class LocalTrainer:
         self._load(vector)
         examples = self._examples_of(dataset)
         sums, self.unscored, self.lost = evaluated_sums(
-            self.model, examples, self.task, batch_size, records
+            self.model, examples, self.task, batch_size, records, kept
         )
         return sums
 

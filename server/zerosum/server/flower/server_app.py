@@ -24,7 +24,7 @@ from zerosum.client.protocol.noise_source import Entropy, SeededEntropy, SystemE
 from zerosum.client.task import Task, population, resolve_task
 from zerosum.client.training.initial_model import initial_vector
 from zerosum.client.training.seeded_task import public_records, seeded_resolution
-from zerosum.client.training.trial_step import TrialStep, task_named
+from zerosum.client.training.trial_step import TrialStep, task_named, try_whole_set
 from zerosum.secagg import Roster
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
 from zerosum.server.flower.node_registry import simulated_nodes
@@ -38,9 +38,11 @@ from zerosum.server.flower.serving import (
     session_run_id,
     show_log,
 )
+from zerosum.server.loggers.round_logs import RoundLogs, check_loggers
 from zerosum.server.planning.preflight import check_device, prepare
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
 from zerosum.server.runs.records import RoundRecord
+from zerosum.server.runs.reference_words import not_better
 from zerosum.server.runs.results import DEPLOYED, Result, check_learnt, lies_in_words
 from zerosum.server.runs.resume import (
     check_same,
@@ -59,6 +61,7 @@ from zerosum.server.runs.run_outcome import (
 )
 from zerosum.server.spec import Experiment, FaultSpec
 from zerosum.server.training.averaging import held_out
+from zerosum.server.training.best_model import check_best
 from zerosum.server.training.federated_metrics import with_metrics
 from zerosum.server.training.loop import FederatedTraining
 from zerosum.server.training.saturation_watch import cuts_in_words
@@ -114,6 +117,7 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
     asked = _experiment(context) if earlier is None else continued(earlier, overrides_of(context))
     simulated = is_simulation(grid)
     _check_deployable(asked, simulated)
+    check_loggers(asked)
     check_device(asked)
     if entropy is None:
         entropy = SeededEntropy(asked.seed) if simulated else SystemEntropy()
@@ -137,6 +141,12 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
             check_same(earlier.experiment, experiment, earlier)
             dimension = _dimension(task, experiment)
             warn_of_more_rounds(earlier.experiment, experiment, len(nodes), dimension)
+        logs = RoundLogs(
+            experiment,
+            folder,
+            len(nodes),
+            noise_from_seed=entropy.reproducible and not experiment.privacy.exact,
+        )
         training = FederatedTraining(
             experiment,
             task,
@@ -144,15 +154,17 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
             _coordinator(grid, context, nodes, experiment, entropy, simulated=simulated),
             entropy,
             folder,
-            on_round=on_round,
+            on_round=logs.after(on_round),
             engine=SIMULATED if simulated else DEPLOYED,
         )
         if earlier is not None:
             earlier.write_config(experiment)
             log.info("going on with %s", path)
-        with _going_on_is_told(folder, experiment):
+        with _going_on_is_told(folder, experiment), logs:
             result = training.run()
     log.info("run folder: %s", result.folder.resolve())
+    if caution := not_better(result.summary):
+        log.warning("%s", caution)
     if experiment.privacy.private:
         log.info(PUBLISH)
     check_learnt(result, NODE_LOGS)
@@ -194,6 +206,7 @@ def _prepared(asked: Experiment, task: Task, count: int) -> Experiment:
     if asked.server.rule_examples is not None:
         held_out(public_records(task, asked.seed), asked.server, asked.seed)
     _take_trial_step(asked, task)
+    check_best(asked, task)
     asked = with_metrics(asked, task, [partial(public_records, task, asked.seed)])
     return prepare(asked, population=count, dimension=_dimension(task, asked))
 
@@ -211,7 +224,9 @@ def _take_trial_step(asked: Experiment, task: Task) -> None:
     if public is None:
         return
     with task_named(asked.task, "its model or loss() fails on test_data()"):
-        TrialStep(task, asked.training, asked.privacy, seed=asked.seed).take(public)
+        trial = TrialStep(task, asked.training, asked.privacy, seed=asked.seed)
+        trial.take(public)
+    try_whole_set(trial, asked.task, public, asked.evaluation.batch_size)
 
 
 def _coordinator(
@@ -261,6 +276,11 @@ def run_folder(context: Context) -> tuple[Path, RunFolder | None]:
 def _check_deployable(experiment: Experiment, simulated: bool) -> None:
     if experiment.faults != FaultSpec():
         log.warning("[faults] are of zerosum run alone: here clients vanish by themselves")
+    if experiment.baselines:
+        raise ConfigError(
+            "baselines = true is of zerosum run alone: they are trained on the clients' records, "
+            "and a server has none; write baselines=false"
+        )
     if not simulated and experiment.secagg.protocol != "pairwise":
         raise ConfigError(
             f'secagg.protocol = "{experiment.secagg.protocol}": a deployed client takes part in '

@@ -8,6 +8,7 @@ from typing import Any
 from zerosum.client.protocol.protection import Protection
 from zerosum.server.config import ConfigError
 from zerosum.server.planning.plan import outlook
+from zerosum.server.privacy.calibration import planned_run
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.ledger_file import RunHeader, read_header
 from zerosum.server.privacy.observers import OBSERVERS, ObserverName
@@ -17,6 +18,7 @@ from zerosum.server.privacy.protections import (
     example_units,
 )
 from zerosum.server.privacy.run_ledger import Figures, RunLedger
+from zerosum.server.privacy.unrun_rounds import UnrunRounds, unrun_rounds, whole_run_figures
 from zerosum.server.runs.records import bound_document, or_null
 from zerosum.server.runs.run_folder import LEDGER, RunFolder
 from zerosum.server.runs.run_outcome import values
@@ -84,6 +86,8 @@ class RunSpending:
         Of the experiment; of its private sums.
     rounds, planned_rounds : int
         Recorded; planned.
+    ended : bool
+        Whether the run ended with fewer rounds than planned: then all of them are spent.
     participations : int
         Contributions of the client that made most, of all kinds.
     observers : mapping of str to ObserverSpending
@@ -96,6 +100,7 @@ class RunSpending:
     protocol: str
     rounds: int
     planned_rounds: int
+    ended: bool
     participations: int
     observers: Mapping[ObserverName, ObserverSpending]
     kinds: Mapping[str, KindSpending]
@@ -108,6 +113,7 @@ class RunSpending:
             "protocol": self.protocol,
             "rounds": self.rounds,
             "planned_rounds": self.planned_rounds,
+            "ended": self.ended,
             "participations": self.participations,
             "observers": {
                 name: {
@@ -146,9 +152,14 @@ def run_spending(folder: RunFolder) -> RunSpending:
     experiment = folder.experiment
     header = ledger_header(folder)
     ledger = _ledger(folder, experiment, header)
-    tally, figures = ledger.tally(), ledger.figures()
+    tally, unrun = ledger.tally(), _unrun(folder, experiment)
+    figures = ledger.figures()
+    if unrun is not None:
+        run = planned_run(experiment, header.population, dimension_of(experiment, "train", header))
+        figures = whole_run_figures(ledger, experiment.privacy, run, unrun)
     planned = planned_figures(experiment, header)
     return RunSpending(
+        ended=unrun is not None,
         name=experiment.name,
         protocol=experiment.secagg.protocol,
         rounds=len(folder.read_rounds()),
@@ -167,6 +178,18 @@ def run_spending(folder: RunFolder) -> RunSpending:
             for at, kind in enumerate(ledger.kinds)
         },
     )
+
+
+def _unrun(folder: RunFolder, experiment: Experiment) -> UnrunRounds | None:
+    """Return what is left of a run that ended before its last planned round; None of any other."""
+    summary = folder.read_summary()
+    if not summary.ended_by or summary.planned_rounds != experiment.rounds:
+        return None
+    if summary.rounds != len(folder.read_rounds()):  # it has gone on since
+        return None
+    every = experiment.evaluation.federated_every
+    by_caller = summary.ended_by == "caller"
+    return unrun_rounds(summary.rounds, experiment.rounds, every, by_caller=by_caller)
 
 
 def ledger_header(folder: RunFolder) -> RunHeader:

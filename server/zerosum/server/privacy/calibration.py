@@ -308,8 +308,19 @@ def _close(low: float, high: float, reached: float, target: float) -> bool:
     return high <= low * (1 + _PRECISION) and reached >= target * (1 - _PRECISION)
 
 
-def _smallest_opened(privacy: PrivacySpec, run: PlannedRun) -> int:
-    """Return the smallest planned session that can be opened: no other is charged."""
+def smallest_opened(privacy: PrivacySpec, run: PlannedRun) -> int:
+    """Return the smallest planned session that can be opened: no other is charged.
+
+    Parameters
+    ----------
+    privacy : PrivacySpec
+    run : PlannedRun
+
+    Returns
+    -------
+    int
+        Clients.
+    """
     planned = run.sampling, run.population, run.rounds, run.secagg.groups, run.surprise
     smallest, largest = planned_smallest(*planned), planned_cohort(*planned)
     needed = partial(survivors_needed, roster=run.population, secagg=run.secagg, privacy=privacy)
@@ -324,7 +335,7 @@ def _figures(
 ) -> dict[ObserverName, EpsilonBound]:
     groups = run.secagg.groups
     planned = run.sampling, run.population, run.rounds, groups, run.surprise
-    cohort, smallest = planned_cohort(*planned), _smallest_opened(privacy, run)
+    cohort, smallest = planned_cohort(*planned), smallest_opened(privacy, run)
     # The seed of a rotation changes no figure.
     protection = Protection.build(
         privacy,

@@ -50,6 +50,10 @@ class ParticipationCounts:
         """Sums that were opened, each of its group."""
         return len(self._sums)
 
+    def rounds(self, kind: str) -> int:
+        """Return in how many rounds a kind of sum was asked for, attempts counted apart."""
+        return _rounds(key for key in self._contributions if key[2] == kind)
+
     @property
     def last_round(self) -> int:
         """The latest round that anybody was asked in; 0 where nobody was."""

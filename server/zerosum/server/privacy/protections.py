@@ -27,13 +27,15 @@ def configuration_digest(experiment: Experiment) -> str:
 
 
 def fixed_part(experiment: Experiment) -> Experiment:
-    """Return an experiment without the keys that may change: rounds, workers, paths, nodes.
+    """Return an experiment without the keys that may change: rounds, workers, loggers, paths.
 
     Rounds are fixed where a learning rate follows them: other rounds would be other rates from the
-    first one on.
+    first one on. Patience ends rounds and changes none.
     """
     data = experiment.data.model_copy(update={"path": None, "cache": None})
-    free = {"rounds": 1, "engine": "auto", "workers": "auto", "deployment": DeploymentSpec()}
+    evaluation = experiment.evaluation.model_copy(update={"patience": None})
+    free = {"rounds": 1, "engine": "auto", "workers": "auto", "log": [], "baselines": False}
+    free |= {"deployment": DeploymentSpec(), "evaluation": evaluation}
     if rounds_fixed_by(experiment):
         del free["rounds"]
     return experiment.model_copy(update={**free, "data": data})

@@ -356,10 +356,32 @@ class RunLedger:
         # Everything that a figure depends on grows with one of these.
         state = (delta, self._counts.sums, self._counts.asked, self.sampling)
         if self._cache is None or self._cache[0] != state:
-            masked = self._secagg.protocol != "none"
-            bounds = all_figures(self.terms, self.tally(), self.sampling, delta, masked=masked)
-            self._cache = state, {name: self._noted(bound) for name, bound in bounds.items()}
+            self._cache = state, self.figures_of(self.tally(), delta)
         return self._cache[1]
+
+    def figures_of(self, tally: Participation, delta: float | None = None) -> Figures:
+        """Compute the bound against every observer of other sums on this run's terms.
+
+        Parameters
+        ----------
+        tally : Participation
+            In place of what was charged.
+        delta : float, optional
+            Default: the experiment's.
+
+        Returns
+        -------
+        mapping of str to EpsilonBound
+            By observer. Of a run with noise.
+        """
+        delta = self._privacy.delta if delta is None else delta
+        masked = self._secagg.protocol != "none"
+        bounds = all_figures(self.terms, tally, self.sampling, delta, masked=masked)
+        return {name: self._noted(bound) for name, bound in bounds.items()}
+
+    def rounds_asked(self, kind: str) -> int:
+        """Return in how many rounds a kind of sum was asked for, attempts counted apart."""
+        return self._counts.rounds(kind)
 
     def client_figure(self, client: int, delta: float | None = None) -> EpsilonBound:
         """Compute epsilon_local of one client, by its own contributions alone.

@@ -11,7 +11,7 @@ This module alone turns records into JSON and JSON into records. Three decisions
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias, TypeVar
@@ -212,6 +212,34 @@ class RoundRecord(Document):
         return {key: self.metrics[key] for key in self.metrics if key.startswith("federated_")}
 
 
+EndedBy: TypeAlias = Literal["", "patience", "caller"]
+"""What ended a run before its last planned round; empty where nothing did."""
+
+OnRound: TypeAlias = Callable[[RoundRecord], bool | None]
+"""Called with each round's record, when it is over and written; True ends the run after it."""
+
+
+class Best(Document):
+    """The round whose model is kept as ``best.safetensors``.
+
+    Attributes
+    ----------
+    metric : str
+        As ``evaluation.best`` names it.
+    mode : {"max", "min"}
+        Which of its values is the best.
+    round : int
+        The first that had it.
+    value : float
+        The metric in that round.
+    """
+
+    metric: str
+    mode: Literal["max", "min"]
+    round: int
+    value: float
+
+
 class Failures(Document):
     """Failures of clients over a whole run, where somebody counts them."""
 
@@ -244,6 +272,16 @@ class Summary(Document):
         None where nobody counts them.
     nothing_learnt : str or None
         Why no client's training is in the model.
+    reference : dict
+        Of :mod:`zerosum.server.training.references`: what a constant predictor gives.
+    baselines : dict
+        Of clients alone and of all records together, where ``baselines`` asked for them.
+    best : Best or None
+        Where ``evaluation.best`` names a metric, and some round has one.
+    ended_by : str
+        "patience" or "caller" where the run ended before its last planned round; else empty.
+    planned_rounds : int or None
+        Rounds that were planned, where fewer were run: the epsilons are those of all of them.
     settings : dict
         The public settings, in a public summary alone.
     """
@@ -283,6 +321,11 @@ class Summary(Document):
     no_accuracy: str = ""
     lost_tests: str = ""
     earlier_metrics: dict[str, int] = {}
+    reference: dict[str, Any] = {}
+    baselines: dict[str, Any] = {}
+    best: Best | None = None
+    ended_by: EndedBy = ""
+    planned_rounds: int | None = None
     settings: dict[str, Any] = {}
 
     def document(self) -> dict[str, Any]:

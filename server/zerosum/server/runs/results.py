@@ -3,31 +3,38 @@
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import nn
 
 from zerosum.client.files.operating_system import peak_bytes
 from zerosum.client.task import ClientInfo, Task, population
 from zerosum.client.training.fast import choose_trainer
+from zerosum.client.training.model_file import as_arrays
 from zerosum.client.training.seeded_task import client_records
 from zerosum.secagg.stages import Stage
+from zerosum.server.config import ConfigError
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.observers import ObserverName
 from zerosum.server.privacy.protections import noise_draw
 from zerosum.server.private_sum.aggregate import Sample
 from zerosum.server.private_sum.transport import Traffic
-from zerosum.server.runs.records import RoundRecord, Summary
+from zerosum.server.runs.records import Best, EndedBy, RoundRecord, Summary
+from zerosum.server.runs.reference_words import reference_of
+from zerosum.server.runs.run_folder import BEST, MODEL, TEST_SET, RunFolder
 from zerosum.server.runs.run_outcome import (
     NothingLearntError,
     failures_summary,
     is_untrained,
     nothing_learnt,
 )
+from zerosum.server.runs.saved_model import load_whole, read_model
 from zerosum.server.spec import Experiment
 
 DEPLOYED: Mapping[str, Any] = {"name": "nodes"}
@@ -64,6 +71,83 @@ class Result:
         """Final metrics, as ``test_accuracy``."""
         return dict(self.summary.metrics)
 
+    @property
+    def reference(self) -> Mapping[str, float]:
+        """What a predictor that looks at nothing gives on the same test data, by metric."""
+        return reference_of(self.summary)
+
+    @property
+    def test_set(self) -> Mapping[str, Any]:
+        """What ``test-set.json`` holds: the final model's confusion matrix, classes, calibration.
+
+        Empty where there are no public test data.
+        """
+        return RunFolder(self.folder).read_json(TEST_SET)
+
+    @property
+    def best(self) -> Best | None:
+        """Round and value of ``evaluation.best``, whose model is ``best.safetensors``, if any."""
+        return self.summary.best
+
+    @classmethod
+    def open(cls, folder: str | Path) -> "Result":
+        """Read the result of a finished run from its folder.
+
+        Parameters
+        ----------
+        folder : str or Path
+            The run folder.
+
+        Returns
+        -------
+        Result
+            What the run returned.
+
+        Raises
+        ------
+        ConfigError
+            If the folder holds no run, an unfinished one, or damaged files.
+        """
+        found = RunFolder.open(Path(folder))
+        summary, rounds = found.read_summary(), found.read_rounds()
+        if not summary or summary.rounds != len(rounds):
+            raise ConfigError(
+                f"{folder}: the run has no result yet; go on with it: zerosum run --resume {folder}"
+            )
+        return cls(found.path, summary, rounds, as_arrays(read_model(found.path / MODEL)))
+
+    def load_into(self, model: nn.Module, *, best: bool = False) -> nn.Module:
+        """Load the run's model into a module, strictly: every entry, or nothing.
+
+        Parameters
+        ----------
+        model : torch.nn.Module
+            As the task's ``model()`` makes it; overwritten. Its mode (train or eval) stays.
+        best : bool
+            Whether to load the best model (``evaluation.best``) in place of the last.
+
+        Returns
+        -------
+        torch.nn.Module
+            The same.
+
+        Raises
+        ------
+        ConfigError
+            If names or shapes differ, which the message names; if the run kept no best model.
+        """
+        if not best:
+            state = {name: torch.from_numpy(value) for name, value in self.model.items()}
+        elif self.best is None:
+            raise ConfigError(
+                f"{self.folder}: the run kept no best model: write evaluation.best=accuracy, or "
+                "another metric of its tests, and run it again"
+            )
+        else:
+            state = read_model(self.folder / BEST)
+        load_whole(model, state, self.folder)
+        return model
+
 
 @dataclass(frozen=True)
 class Opened:
@@ -99,6 +183,12 @@ class RunFacts:
         What a task says of the records that it read.
     lost_tests, unscored : str
         Why the last test came to NaN; why tests have no accuracy. Empty where neither holds.
+    reference : mapping
+        What a constant predictor gives on public test data; empty without any.
+    ended_by : str
+        What ended the run before its last planned round; empty where nothing did.
+    best : Best or None
+        The round whose model is kept, where there is one.
     """
 
     epsilon: Mapping[ObserverName, EpsilonBound]
@@ -113,6 +203,9 @@ class RunFacts:
     data: Mapping[str, Any] | None
     lost_tests: str
     unscored: str
+    ended_by: EndedBy
+    best: Best | None
+    reference: Mapping[str, Any] = field(default_factory=dict)
 
 
 def summarise(experiment: Experiment, records: list[RoundRecord], facts: RunFacts) -> Summary:
@@ -138,6 +231,10 @@ def summarise(experiment: Experiment, records: list[RoundRecord], facts: RunFact
         "no_accuracy": facts.unscored,
         "lost_tests": facts.lost_tests,
         "earlier_metrics": earlier_metrics(records),
+        "reference": dict(facts.reference),
+        "best": facts.best,
+        "ended_by": facts.ended_by,
+        "planned_rounds": experiment.rounds if facts.ended_by else None,
     }
     return Summary(
         name=experiment.name,

@@ -16,6 +16,7 @@ from zerosum.server.privacy.ledger_file import ContributionsCharged, read_entrie
 from zerosum.server.privacy.protections import configuration_digest, fixed_part, rounds_fixed_by
 from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.privacy.run_ledger import RunLedger
+from zerosum.server.runs.best_round import BestSoFar
 from zerosum.server.runs.checkpoint import STATE, Checkpoint, load_checkpoint
 from zerosum.server.runs.left_out import LEFT_OUT
 from zerosum.server.runs.run_folder import (
@@ -72,8 +73,8 @@ def continued(folder: RunFolder, overrides: Iterable[str]) -> Experiment:
 def check_same(before: Experiment, after: Experiment, folder: RunFolder) -> None:
     """Raise ConfigError unless ``after`` continues ``before``.
 
-    There may be more rounds, other paths and workers, and another way to wait for nodes. What a
-    path leads to is for :class:`DataRecord`.
+    There may be more rounds and more patience, other paths and workers, and another way to wait for
+    nodes. What a path leads to is for :class:`DataRecord`.
 
     Parameters
     ----------
@@ -98,6 +99,7 @@ def check_same(before: Experiment, after: Experiment, folder: RunFolder) -> None
             f"its learning rates follow from them ({key}): resume it unchanged, or start a new run "
             "with --out"
         )
+    _check_patience(before, after, folder)
     old, new = (fixed_part(one).model_copy(update={"rounds": 1}) for one in (before, after))
     for name in Experiment.model_fields:
         left, right = getattr(old, name), getattr(new, name)
@@ -111,6 +113,32 @@ def check_same(before: Experiment, after: Experiment, folder: RunFolder) -> None
         raise ConfigError(
             f"{key} = {right!r}: the run in {where} has {left!r}; resume it unchanged, or start a "
             "new run with --out"
+        )
+
+
+def _check_patience(before: Experiment, after: Experiment, folder: RunFolder) -> None:
+    """Refuse patience that would have ended the run before, and rounds that patience does not run.
+
+    With less patience an uninterrupted run might have ended earlier than this one has got to. More
+    rounds alone would change nothing where patience is over.
+    """
+    old, new = before.evaluation.patience, after.evaluation.patience
+    if new is not None and (old is None or new < old):
+        had = "none" if old is None else old
+        raise ConfigError(
+            f"evaluation.patience = {new}: the run in {folder.path} was started with {had}; on "
+            "--resume it may only grow, or be taken out (evaluation.patience=unset)"
+        )
+    if after.rounds == before.rounds or new is None:
+        return
+    done = completed_rounds(folder)
+    rounds = [record for record in folder.read_rounds() if record.round <= done]
+    so_far = BestSoFar(after.evaluation, rounds)
+    if done < before.rounds and so_far.out_of_patience:
+        raise ConfigError(
+            f"rounds = {after.rounds}: the run in {folder.path} ended after {done} rounds by "
+            f"evaluation.patience = {new}, and more rounds do not make it go on; raise "
+            f"evaluation.patience as well, as --set evaluation.patience={so_far.waited + new}"
         )
 
 

@@ -29,6 +29,11 @@ METRICS = "metrics.jsonl"
 LEDGER = "ledger.jsonl"
 SUMMARY = "summary.json"
 MODEL = "model.safetensors"
+TEST_SET = "test-set.json"
+"""What the final model confuses on public test data, and its calibration."""
+BEST = "best.safetensors"
+"""The model of the round that ``evaluation.best`` puts first."""
+TABLE = "metrics.csv"
 REPORT = "report.html"
 CHECKPOINT = "checkpoint"
 PUBLISH = (
@@ -140,7 +145,7 @@ class RunFolder:
         self._hashed.pop(name, None)
         replace_file(target, data, after)
 
-    def write_json(self, name: str, value: Mapping[str, Any]) -> None:
+    def write_json(self, name: str, value: Mapping[str, Any], indent: int | None = 2) -> None:
         """Write a JSON file whole or not at all.
 
         Parameters
@@ -149,8 +154,39 @@ class RunFolder:
             Of the file, in the folder.
         value : mapping
             NaN and infinity are written as words.
+        indent : int, optional
+            Spaces of a level; None for one line, which a matrix of thousands of numbers takes.
         """
-        self.write(name, (dumps(value, indent=2) + "\n").encode())
+        self.write(name, (dumps(value, indent=indent) + "\n").encode())
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """Read a JSON object; an empty one where there is no file.
+
+        Parameters
+        ----------
+        name : str
+            Of the file, in the folder.
+
+        Returns
+        -------
+        dict
+            Words for NaN and infinity are numbers again.
+
+        Raises
+        ------
+        ConfigError
+            If it is damaged.
+        """
+        path = self.path / name
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, RecursionError) as error:
+            raise ConfigError(f"{path} is damaged ({error}); {_CURE}") from None
+        if not isinstance(document, dict):
+            raise ConfigError(f"{path} is damaged: it holds no object; {_CURE}")
+        return numbers(document)
 
     def append_line(self, name: str, value: Mapping[str, Any]) -> None:
         """Append one JSON line, flushed to the disk.

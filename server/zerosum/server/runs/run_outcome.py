@@ -13,13 +13,18 @@ from zerosum.secagg.stages import Stage
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.observers import OBSERVERS, ObserverName
 from zerosum.server.privacy.rounding import epsilon_text
-from zerosum.server.runs.records import Failures, RoundRecord
+from zerosum.server.runs.records import Best, Failures, RoundRecord, Summary
 
 UNTRAINED = "of the untrained model"
 """Remark beside a metric of a model without any client's training: the initial one, or its noise.
 
 The metric is kept: it is the baseline of any training.
 """
+
+OF_ALL_PLANNED = (
+    "epsilons are those of all planned rounds: when a run ends tells of its models, and so of data"
+)
+"""Remark beside the figures of a run that ended before its last planned round."""
 
 NODE_LOGS = "each node's own log"
 """Place of a deployed client's reasons to fail or refuse: they may tell of its records."""
@@ -41,6 +46,23 @@ class NothingLearntError(RuntimeError):
     def __init__(self, message: str, result: Any = None) -> None:
         super().__init__(message)
         self.result = result
+
+
+def ended_in_words(summary: Summary) -> str:
+    """Return what ended a run before its last planned round; empty where nothing did."""
+    if not summary.ended_by:
+        return ""
+    by = {
+        "patience": "evaluation.patience: its metric had not improved for so many",
+        "caller": "its caller: on_round returned True",
+    }
+    return f"{summary.rounds} of {summary.planned_rounds} planned, ended by {by[summary.ended_by]}"
+
+
+def best_in_words(best: Best) -> str:
+    """Return which round a best model is of, as "of round 7, the largest test_accuracy"."""
+    which = "largest" if best.mode == "max" else "smallest"
+    return f"of round {best.round}, the {which} test_{best.metric}"
 
 
 def tally_record(tally: OutcomeCounts | None) -> dict[str, Any]:

@@ -9,6 +9,11 @@ from zerosum.client.task import Task
 from zerosum.client.task_errors import FAILURES
 from zerosum.client.training.local import LocalTrainer
 from zerosum.client.training.trial_step import task_named
+from zerosum.client.training.whole_set import (
+    OutputsKept,
+    has_whole_set_metrics,
+    whole_set_metrics,
+)
 from zerosum.server.config import ConfigError
 from zerosum.server.spec import Experiment
 
@@ -132,3 +137,35 @@ def metric_names(
     if first is not None:
         raise first
     return None
+
+
+def tested_names(task: Task, experiment: Experiment, data: "Dataset") -> list[str]:
+    """Find the names of what a test on public data reports, the loss first.
+
+    Parameters
+    ----------
+    task : Task
+    experiment : Experiment
+        Says how its model is made.
+    data : torch Dataset or pair of tensors
+        The task's public test data.
+
+    Returns
+    -------
+    list of str
+        Empty where the data hold no record.
+
+    Raises
+    ------
+    Exception
+        Of the task, where its model cannot be evaluated.
+    """
+    trainer = LocalTrainer(task, experiment.training, seed=experiment.seed)
+    # Figures of the whole set are of all of it: of two records there may be none.
+    kept = OutputsKept() if has_whole_set_metrics(task) else None
+    records, size = (_TRIED, _TRIED) if kept is None else (None, experiment.evaluation.batch_size)
+    sums = trainer.evaluate(trainer.initial_vector(), data, size, records, kept)
+    if not sums["count"]:
+        return []
+    whole = {} if kept is None else whole_set_metrics(task, *kept.joined(), measured=sums)
+    return [name for name in (*sums, *whole) if name != "count"]

@@ -23,6 +23,8 @@ from zerosum.client.training.model_file import as_arrays
 from zerosum.client.training.pca import principal_components
 from zerosum.client.training.seeded_task import public_records
 from zerosum.server.config import ConfigError
+from zerosum.server.privacy.calibration import planned_run
+from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.noised_ratio import NOISE_STD, NoisedRatio, noised_ratio
 from zerosum.server.privacy.observers import ObserverName
 from zerosum.server.privacy.protections import (
@@ -35,13 +37,15 @@ from zerosum.server.privacy.protections import (
     question_of,
 )
 from zerosum.server.privacy.run_ledger import RunLedger
+from zerosum.server.privacy.unrun_rounds import unrun_rounds, whole_run_figures
 from zerosum.server.private_sum.aggregate import Aggregate
 from zerosum.server.private_sum.coordinator import Coordinator, RoundAbandoned
 from zerosum.server.private_sum.sum_in_progress import Shape, SumPlan
 from zerosum.server.private_sum.transport import Traffic
 from zerosum.server.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from zerosum.server.runs.left_out import LeftOut
-from zerosum.server.runs.records import RoundRecord
+from zerosum.server.runs.metrics_table import table_of
+from zerosum.server.runs.records import EndedBy, OnRound, RoundRecord
 from zerosum.server.runs.results import (
     DEPLOYED,
     Opened,
@@ -55,7 +59,7 @@ from zerosum.server.runs.results import (
     trainer_name,
 )
 from zerosum.server.runs.resume import DataRecord, check_cohort, check_continues
-from zerosum.server.runs.run_folder import LEDGER, METRICS, MODEL, RunFolder
+from zerosum.server.runs.run_folder import LEDGER, METRICS, MODEL, TABLE, TEST_SET, RunFolder
 from zerosum.server.runs.run_outcome import (
     charged,
     evaluation_record,
@@ -67,7 +71,9 @@ from zerosum.server.sampling import CohortSampler, Planned
 from zerosum.server.spec import Experiment
 from zerosum.server.training.adaptive_clip import Clip
 from zerosum.server.training.averaging import Averaging, held_out
+from zerosum.server.training.best_model import BestModel
 from zerosum.server.training.global_model import GlobalModel
+from zerosum.server.training.public_test import PublicTest
 from zerosum.server.training.saturation_watch import CutWatch, cut_record
 from zerosum.server.training.schedule import Schedule
 from zerosum.server.training.undefined_tests import LostTests
@@ -93,7 +99,7 @@ class FederatedTraining:
     folder : RunFolder
         Where everything is written.
     on_round : callable, optional
-        Called with each round's record.
+        Called with each round's record; True ends the run after it.
     engine : mapping
         What computes the clients, as the summary names it.
     take_tally : callable, optional
@@ -110,7 +116,7 @@ class FederatedTraining:
         coordinator: Coordinator,
         entropy: Entropy,
         folder: RunFolder,
-        on_round: Callable[[RoundRecord], None] = lambda record: None,
+        on_round: OnRound = lambda record: None,
         engine: Mapping[str, Any] = DEPLOYED,
         take_tally: Callable[[], OutcomeCounts | None] = lambda: None,
     ) -> None:
@@ -146,6 +152,9 @@ class FederatedTraining:
         self._sampler = CohortSampler(
             experiment.sampling, population, entropy, checkpoint.order_seed if checkpoint else None
         )
+        self._public = PublicTest(
+            task, self._trainer, self._test_data, experiment.evaluation.batch_size
+        )
         self._averaging = Averaging(experiment, self._sampler.expected_cohort, self._trainer, root)
         planned = planned_protections(experiment, population, self._trainer.layout.dimension)
         self._cuts = CutWatch(experiment, population, self._trainer.layout.dimension)
@@ -165,6 +174,13 @@ class FederatedTraining:
             log.warning("%s", self._trainer.cast)
         self._records = [r for r in folder.read_rounds() if r.round <= self._done]
         self._spent: Mapping[ObserverName, float] = {}
+        self._best = BestModel(
+            experiment.evaluation,
+            folder,
+            self._records,
+            lambda: self._trainer.to_state_dict(self._model),
+        )
+        self._ended_by: EndedBy = ""
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         """Go on where a checkpoint says, if it is of this run and can be gone on with."""
@@ -210,7 +226,11 @@ class FederatedTraining:
         self._spent = self._records[-1].epsilon if self._records else {}
         if found:
             self._spent = values(self._ledger.figures())
-        for number in range(self._done + 1, self._experiment.rounds + 1):
+        self._best.restore(self._done)
+        number = self._done
+        self._ended_by = self._ended(number)
+        while number < self._experiment.rounds and not self._ended_by:
+            number += 1
             record = self._round(number) | found
             found = {}
             # Each waits for what it builds on, and the disk for the line and the state at once.
@@ -218,12 +238,33 @@ class FederatedTraining:
             line = self._folder.begin_round(record)
             self._records.append(record)
             self._save(number, line)
-            self._on_round(record | {})  # a copy of the callback's own, who may take it apart
+            self._best.follow(record)
+            # A copy of the callback's own, who may take it apart.
+            self._ended_by = self._ended(number, self._on_round(record | {}))
         return self._finish()
+
+    def _ended(self, number: int, answer: object = None) -> EndedBy:
+        """Return what ends the run with a round, before its last planned one.
+
+        Of what a callback returns only True counts: many a one returns what it was made of.
+        """
+        if number >= self._experiment.rounds or not number:
+            return ""
+        if self._best.ends_run:
+            return "patience"
+        if not isinstance(answer, bool | np.bool_) or not answer:
+            return ""
+        log.info("round %d: the caller's on_round ends the run", number)
+        return "caller"
 
     def predict(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return the current model's outputs, without gradients."""
         return self._trainer.predict(self._model, inputs)
+
+    @property
+    def components(self) -> np.ndarray:
+        """The public components that stand before the model, float32, shape (public,)."""
+        return self._components
 
     @property
     def _loss_unit(self) -> float:
@@ -375,12 +416,14 @@ class FederatedTraining:
         last = number == self._experiment.rounds
         if self._test_data is None or (number % evaluation.every and not last):
             return {}
-        sums = self._trainer.evaluate(self._model, self._test_data, evaluation.batch_size)
-        self._note_unscored(self._trainer.unscored)
-        count = sums.pop("count")
-        self._lost.note(self._trainer.lost, int(count))
-        sums["loss"] *= self._loss_unit
-        return {f"test_{name}": value / count for name, value in sums.items()} if count else {}
+        figures = self._public.figures(self._model, keep=last)
+        self._note_test()
+        return dict(figures)
+
+    def _note_test(self) -> None:
+        """Keep, and log once, what the latest test could give no figure of."""
+        self._note_unscored(self._public.unscored)
+        self._lost.note(self._public.lost, self._public.examples)
 
     def _lost_at_start(self) -> int:
         """Count the test examples for which the initial model has no number."""
@@ -456,8 +499,14 @@ class FederatedTraining:
 
     def _finish(self) -> Result:
         model = self._trainer.to_state_dict(self._model)
-        summary = summarise(self._experiment, self._records, self._facts())
+        test_set, reference = self._public.closing(self._model)
+        self._note_test()
+        if test_set:
+            document = {"round": len(self._records), **test_set}
+            self._folder.write_json(TEST_SET, document, indent=None)
+        summary = summarise(self._experiment, self._records, self._facts(reference))
         self._folder.write(MODEL, save_tensors(model))
+        self._folder.write(TABLE, table_of(self._records))
         self._folder.write_summary(summary)
         return Result(self._folder.path, summary, self._records, as_arrays(model))
 
@@ -473,10 +522,22 @@ class FederatedTraining:
         other = experiment.training.optimizer != "SGD"
         return facts | ({"optimizer": experiment.training.optimizer} if other else {})
 
-    def _facts(self) -> RunFacts:
+    def _whole_run(self) -> Mapping[ObserverName, EpsilonBound]:
+        """Return the figures of all planned rounds, of a run that ended before the last."""
+        experiment = self._experiment
+        run = planned_run(experiment, self._population, self._trainer.layout.dimension)
+        every = experiment.evaluation.federated_every
+        left = unrun_rounds(
+            len(self._records), experiment.rounds, every, by_caller=self._ended_by == "caller"
+        )
+        return whole_run_figures(self._ledger, experiment.privacy, run, left)
+
+    def _facts(self, reference: Mapping[str, Any]) -> RunFacts:
         """Return what the summary says beside the experiment and its rounds."""
         return RunFacts(
-            epsilon=self._ledger.figures(),
+            epsilon=self._whole_run() if self._ended_by else self._ledger.figures(),
+            ended_by=self._ended_by,
+            best=self._best.so_far.best,
             population=self._population,
             dimension=self._trainer.layout.dimension,
             noise_from_seed=self._entropy.reproducible and not self._experiment.privacy.exact,
@@ -486,8 +547,9 @@ class FederatedTraining:
             left_out=list(self._left_out.clients),
             cut=self._cuts.summed(self._records),
             data=self._data_read,
-            lost_tests=self._lost.said,
+            lost_tests="; ".join(filter(None, (self._lost.said, self._public.failed))),
             unscored=self._unscored and no_accuracy(self._unscored),
+            reference=reference,
         )
 
 

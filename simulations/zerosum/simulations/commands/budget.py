@@ -223,6 +223,7 @@ def _query_tables(spent: Mapping[str, Any]) -> Iterator[Table]:
 
 def _run_tables(spent: "RunSpending") -> Iterator[Table]:
     rounds = f"{spent.rounds} of {spent.planned_rounds} rounds"
+    rounds += "; it ended, and all that were planned are spent" if spent.ended else ""
     table = Table(title=f"{spent.name}: {rounds}", title_justify="left")
     for name in ("Observer", "Spent", "Planned", "Left", "Delta", "Participations"):
         table.add_column(name)

@@ -40,6 +40,7 @@ def compare(
         with loading():
             from zerosum.simulations.report.compare import compare as gather
             from zerosum.simulations.report.compare_page import best_in_words, write_comparison
+            from zerosum.simulations.report.compare_references import references_in_words
 
         comparison = gather(found)
         target = out or (folders[0] if _is_sweep(folders) else USUAL_OUT)
@@ -48,6 +49,8 @@ def compare(
     console = Console(markup=False, highlight=False, soft_wrap=True)
     if lead := best_in_words(comparison):
         console.print(lead)
+    for line in references_in_words(comparison):
+        console.print(line)
     for caution in comparison.cautions:
         console.print(f"Caution: {caution}", style="yellow")
     console.print(f"Written: {', '.join(map(str, files))}")

@@ -18,6 +18,7 @@ from zerosum.simulations.commands.attack import attack
 from zerosum.simulations.commands.bench import bench_app
 from zerosum.simulations.commands.budget import budget
 from zerosum.simulations.commands.compare import compare
+from zerosum.simulations.commands.export import export
 from zerosum.simulations.commands.keys import keys_app, roster_app
 from zerosum.simulations.commands.new import new_queries
 from zerosum.simulations.commands.query import query_app
@@ -78,6 +79,7 @@ app.command()(budget)
 app.command()(schema)
 app.command()(sweep)
 app.command()(compare)
+app.command()(export)
 
 
 def _print_version(asked: bool) -> None:

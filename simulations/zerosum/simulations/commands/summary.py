@@ -8,7 +8,14 @@ from zerosum.server.privacy.noised_ratio import NOISE_STD
 from zerosum.server.privacy.observers import OBSERVERS, observer_title
 from zerosum.server.privacy.rounding import epsilon_text, plain
 from zerosum.server.runs.records import Failures, Summary
-from zerosum.server.runs.run_outcome import UNTRAINED
+from zerosum.server.runs.run_folder import BEST
+from zerosum.server.runs.run_outcome import (
+    OF_ALL_PLANNED,
+    UNTRAINED,
+    best_in_words,
+    ended_in_words,
+)
+from zerosum.simulations.report.reference_rows import summary_rows
 from zerosum.simulations.report.words import COUNTS
 
 
@@ -43,6 +50,8 @@ def summary_table(summary: Summary) -> Table:
             text = plain(value) + ("" if noise is None else f" ± {plain(noise)} (noise)")
             whose = "".join(f", {model}" for model in whose_model(summary, name))
             table.add_row(escape(name.replace("_", " ")) + whose, text)
+    for beside, text in summary_rows(summary):
+        table.add_row(beside, escape(text))
     if absent := summary.no_accuracy:
         table.add_row("accuracy", f"none: {absent.removeprefix('no accuracy: ')}")
     if summary.lost_tests:
@@ -52,7 +61,13 @@ def summary_table(summary: Summary) -> Table:
         table.add_row(observer_title(observer, summary.protocol), _epsilon(bound))
         if observer == "release" and bound.finite:
             table.add_row("", COUNTS)
-    table.add_row("rounds", f"{summary.rounds} ({summary.rounds_abandoned} abandoned)")
+    if summary.best is not None:
+        figure = plain(summary.best.value)
+        table.add_row("best model", f"{figure}, {best_in_words(summary.best)} ({BEST})")
+    ended = ended_in_words(summary) or str(summary.rounds)
+    table.add_row("rounds", f"{ended} ({summary.rounds_abandoned} abandoned)")
+    if summary.ended_by and any(bound.finite for bound in summary.epsilon.values()):
+        table.add_row("", OF_ALL_PLANNED)
     if any(cut := summary.cut or []):
         table.add_row(
             "coordinates cut to encoding.range",

@@ -6,7 +6,7 @@ from zerosum.client.task import ClientInfo, Task, TaskError, error_line
 from zerosum.client.task_errors import FAILURES
 from zerosum.client.training.local import LocalTrainer
 from zerosum.client.training.seeded_task import client_records, public_records
-from zerosum.client.training.trial_step import TrialStep, task_named
+from zerosum.client.training.trial_step import TrialStep, task_named, try_whole_set
 from zerosum.server.spec import Experiment
 
 MOST_TRIED = 20
@@ -45,6 +45,7 @@ def take_trial_step(task: Task, count: int, experiment: Experiment) -> LocalTrai
         public = public_records(task, experiment.seed)
         if public is not None:
             trial.evaluate(public)
+            try_whole_set(trial, experiment.task, public, experiment.evaluation.batch_size)
     return trial.trainer
 
 

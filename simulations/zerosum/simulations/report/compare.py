@@ -14,12 +14,16 @@ from zerosum.server.config import ConfigError
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.observers import OBSERVERS, ObserverName
 from zerosum.server.privacy.rounding import plain
+from zerosum.server.runs.reference_words import not_better
 from zerosum.server.runs.run_folder import CONFIG, RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report import words
 from zerosum.simulations.report.record import RunRecord, Sight, read_run
 
-_NOT_THE_METHOD = ("name", "seed", "engine", "workers", "data.cache", "deployment")
+_NOT_THE_METHOD = (
+    *("name", "seed", "engine", "workers", "log", "baselines"),
+    *("data.cache", "deployment"),
+)
 """Keys and sections that make no other method: the model is the same, or one of its seeds."""
 
 PRIVACY_KEYS = ("privacy.epsilon", "privacy.noise_multiplier")
@@ -360,6 +364,9 @@ def _common(
 
 def _cautions(comparison: Comparison) -> Iterator[str]:
     shown, observer = comparison.shown, comparison.observer
+    for method in shown:
+        if worse := next((w for _, run in method.runs if (w := not_better(run.summary))), ""):
+            yield f"{method.label}: {worse}."
     if single := sum(len(method.runs) == 1 for method in shown):
         whose = "Each method" if single == len(shown) else f"{words.count(single, 'method')}"
         yield f"{whose} has one finished run: nothing tells its figure from the luck of a seed."

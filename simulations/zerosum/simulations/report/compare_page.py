@@ -19,6 +19,7 @@ from zerosum.server.runs.run_folder import REPORT
 from zerosum.simulations.report import words
 from zerosum.simulations.report.compare import Comparison, Method
 from zerosum.simulations.report.compare_figures import Drawing, drawings
+from zerosum.simulations.report.compare_references import ReferenceColumn, reference_columns
 from zerosum.simulations.report.html import fill
 from zerosum.simulations.terminal.printable import shell_command
 
@@ -81,13 +82,17 @@ def write_comparison(
     return [out / name for name in files]
 
 
-def table_rows(comparison: Comparison) -> tuple[list[str], list[list[tuple[str, bool]]]]:
+def table_rows(
+    comparison: Comparison, columns: Sequence[ReferenceColumn] = ()
+) -> tuple[list[str], list[list[tuple[str, bool]]]]:
     """Return headers, and rows of (text, whether it is the best) for people.
 
     Parameters
     ----------
     comparison : Comparison
         Methods without a finished run have no row.
+    columns : sequence of ReferenceColumn
+        Further ones, after the metrics.
 
     Returns
     -------
@@ -95,7 +100,7 @@ def table_rows(comparison: Comparison) -> tuple[list[str], list[list[tuple[str, 
     rows : list of list of (str, bool)
     """
     metrics, observer = comparison.metrics[:_METRICS_SHOWN], comparison.observer
-    headers = ["Method", "Runs", *map(words.title, metrics)]
+    headers = ["Method", "Runs", *map(words.title, metrics), *(each.title for each in columns)]
     headers += [] if observer is None else [f"Epsilon, {observer}"]
     headers += ["Time"]
     rows = []
@@ -105,6 +110,7 @@ def table_rows(comparison: Comparison) -> tuple[list[str], list[list[tuple[str, 
             spread = method.metrics.get(metric)
             text = "–" if spread is None else spread.text(metric)
             row.append((text, comparison.best(metric) is method))
+        row += [(column.text(method), False) for column in columns]
         if observer is not None:
             bound = method.bounds.get(observer)
             row.append(("–" if bound is None else epsilon_text(bound.value), False))
@@ -134,6 +140,8 @@ def csv_of(comparison: Comparison) -> str:
     metrics = comparison.metrics
     figures = [name for metric in metrics for name in (f"{metric}_mean", f"{metric}_std")]
     bounds = [f"epsilon_{observer}" for observer in OBSERVERS]
+    columns = reference_columns(comparison)
+    figures += [column.key for column in columns]
     header = ["method", *comparison.differences, "runs", "finished", *figures, *bounds, "seconds"]
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -146,6 +154,8 @@ def csv_of(comparison: Comparison) -> str:
                 row += ["", ""]
             else:
                 row += [spread.mean, "" if math.isnan(spread.deviation) else spread.deviation]
+        spreads = [column.spread(method) for column in columns]
+        row += ["" if spread is None else spread.mean for spread in spreads]
         row += [
             method.bounds[observer].value if observer in method.bounds else ""
             for observer in OBSERVERS
@@ -175,7 +185,7 @@ def render_comparison(
     str
         HTML.
     """
-    headers, rows = table_rows(comparison)
+    headers, rows = table_rows(comparison, reference_columns(comparison))
     names = {run.experiment.name for method in comparison.shown for _, run in method.runs}
     observer, first = comparison.observer, comparison.shown[0].runs[0][1]
     who = observer and observer_title(observer, first.experiment.secagg.protocol)

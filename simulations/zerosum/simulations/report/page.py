@@ -16,9 +16,11 @@ from zerosum.server.runs.run_outcome import UNTRAINED
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report import figures, words
 from zerosum.simulations.report.bounds import audit_section
+from zerosum.simulations.report.class_section import class_section
 from zerosum.simulations.report.html import fill
 from zerosum.simulations.report.images import png_of
 from zerosum.simulations.report.record import RunRecord, Sight, read_run
+from zerosum.simulations.report.reference_rows import reference_table
 from zerosum.simulations.terminal.printable import shell_command
 
 # Bounds keep the page under a megabyte, whatever the number of rounds: mail programs and browsers
@@ -102,6 +104,8 @@ def _fill(template: str, run: RunRecord, **values: object) -> str:
         figures=figures,
         epsilon_text=epsilon_text,
         observers=OBSERVERS,
+        reference=reference_table(run.summary) if run.finished else None,
+        classes=class_section(run.test_set),
         **values,
     )
 

@@ -7,85 +7,56 @@ full one: what a later version records stays inside until somebody adds it here.
 
 Public are the settings that every client was told before the first round, the number of clients in
 the roster, which rounds were released, and functions of the releases: the model, its metrics on
-public test data, sums that were opened with their constant noise, and the clip that follows them.
-The model is itself the last release, so it is copied. The seed is none of these: a simulation's
-cohorts and noise follow from it.
+public test data, what it confuses there and what a constant predictor gives on them, sums that were
+opened with their constant noise, and the clip that follows them. The model is itself the last
+release, so it is copied, and so is the best one, an earlier release. The seed is none of these: a
+simulation's cohorts and noise follow from it. Baselines are none either: they are trained on
+private records without noise.
 """
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from zerosum.server.config import ConfigError
-from zerosum.server.planning.spent_budget import ledger_header, planned_figures
-from zerosum.server.privacy.epsilon_bound import EpsilonBound, no_bound
-from zerosum.server.privacy.ledger_file import RunHeader
-from zerosum.server.privacy.noised_ratio import NOISE_STD
-from zerosum.server.privacy.rounding import epsilon_up
-from zerosum.server.privacy.run_ledger import NO_NOISE, SECRET_SEED
-from zerosum.server.runs.records import RoundRecord, Summary
+from zerosum.server.planning.public_part import (
+    SETTINGS,
+    public_line,
+    public_settings,
+    release_bound,
+)
+from zerosum.server.planning.spent_budget import ledger_header
+from zerosum.server.runs.metrics_table import table_of
+from zerosum.server.runs.records import Summary
 from zerosum.server.runs.results import final_metrics
-from zerosum.server.runs.run_folder import LEDGER, MODEL, REPORT, SUMMARY, RunFolder
+from zerosum.server.runs.run_folder import (
+    BEST,
+    LEDGER,
+    MODEL,
+    REPORT,
+    SUMMARY,
+    TABLE,
+    TEST_SET,
+    RunFolder,
+)
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report.page import render_public
 from zerosum.simulations.report.record import RunRecord, read_run
 
-SETTINGS: Final = (
-    "name",
-    "task",
-    "rounds",
-    "model",
-    "training",
-    "privacy",
-    "encoding",
-    "secagg",
-    "sampling",
-    "server",
-    "evaluation",
+_OF_ENDS: Final = ("best", "ended_by", "planned_rounds")
+"""What the summary says of the best model and of a run's end."""
+
+_TEST_SET: Final = (
+    *("round", "examples", "undefined", "classes", "classes_present", "accuracy"),
+    *("balanced_accuracy", "macro_f1", "confused", "confusion", "per_class", "calibration"),
 )
-"""What of an experiment is public."""
+"""What of ``test-set.json`` is public: numbers, and no text that a task's error may have filled."""
 
-WITHHELD: Final = (
-    "seed",
-    "engine",
-    "workers",
-    "device",
-    "trainer",
-    "data",
-    "faults",
-    "deployment",
-)
-"""What is not: it names machines and files, or would let cohorts be drawn again."""
-
-_RELEASED: Final = (
-    "round",
-    "status",
-    "lr",
-    "server_lr",
-    "average_norm",
-    "clip",
-    "fraction_within_clip",
-    "fraction_within_clip" + NOISE_STD,
-    "federated_status",
-)
-"""What a round's line says of its release, beside its metrics."""
-
-_HIGHER_RATE: Final = (
-    "the ledger's figure is above the one that the settings alone give, as where more clients "
-    "dropped out than they assume, or rounds were asked again; it is rounded up"
-)
-
-_COVERED: Final = (
-    "more clients dropped out than the settings assume; the figure covers what was charged for that"
-)
-
-_OF_THE_PLAN: Final = ("dropout at most ", "a round is opened only because ")
-"""Beginnings of assumptions of the plan's figure that a run's own dropouts can refute."""
-
+_REFERENCE: Final = ("predictor", "label", "metrics")
+"""What of a constant predictor is, likewise."""
 
 _COUNTED: Final = ("slack", "participations")
 """Parts of a bound that follow from how many took part."""
@@ -119,9 +90,14 @@ def write_public_report(folder: RunFolder | Path, out: Path) -> Path:
         target = RunFolder(made)
         target.write(REPORT, render_public(run).encode(errors="backslashreplace"))
         target.rewrite_rounds(run.rounds)
+        target.write(TABLE, table_of(run.rounds))
         target.write_json(SUMMARY, _public_summary(run.summary))
+        if run.test_set:
+            target.write_json(TEST_SET, run.test_set, indent=None)
         if run.finished and (folder.path / MODEL).is_file():
             shutil.copyfile(folder.path / MODEL, made / MODEL)
+        if run.finished and run.summary.best is not None and (folder.path / BEST).is_file():
+            shutil.copyfile(folder.path / BEST, made / BEST)
     return out / REPORT
 
 
@@ -139,9 +115,13 @@ def public_record(folder: RunFolder) -> RunRecord:
     experiment = Experiment().model_copy(
         update={name: getattr(run.experiment, name) for name in SETTINGS}
     )
-    bound = _release_bound(run, header)
-    rounds = [_public_line(line, constant=_noise_is_constant(experiment)) for line in run.rounds]
-    settings = experiment.model_dump(mode="json", include=set(SETTINGS))
+    bound = release_bound(
+        run.experiment,
+        run.bounds.get("release"),
+        header,
+        noise_from_seed=bool(run.summary.noise_from_seed),
+    )
+    rounds = [public_line(line, experiment) for line in run.rounds]
     summary = Summary(
         name=run.experiment.name,
         rounds=len(rounds),
@@ -150,8 +130,13 @@ def public_record(folder: RunFolder) -> RunRecord:
         epsilon={"release": bound},
         population=population,
         noise_from_seed=bool(run.summary.noise_from_seed),
-        settings=settings,
+        settings=public_settings(experiment),
+        # Of models that are released, by a public metric; when the run ended anybody can count.
+        **{name: run.summary[name] for name in _OF_ENDS if name in run.summary},
     )
+    reference = {name: value for name, value in run.summary.reference.items() if name in _REFERENCE}
+    if run.finished and reference:
+        summary |= {"reference": reference}
     return RunRecord(
         name=run.experiment.name,
         experiment=experiment,
@@ -160,17 +145,15 @@ def public_record(folder: RunFolder) -> RunRecord:
         summary=summary,
         finished=run.finished,
         bounds={"release": bound},
+        test_set=_public_test_set(run.test_set),
     )
 
 
-def _public_line(line: RoundRecord, *, constant: bool) -> RoundRecord:
-    """Return what a round's line says of its release."""
-    public = {name: value for name, value in line.items() if name in _RELEASED}
-    public |= sorted(line.metrics.items())  # their order would tell what else was measured
-    # Noise that is not brought to a constant total tells how many survived.
-    return RoundRecord(
-        **{name: v for name, v in public.items() if constant or not name.endswith(NOISE_STD)}
-    )
+def _public_test_set(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what ``test-set.json`` says in numbers; nothing where it has a reason alone."""
+    if "left_out" in document:
+        return {}
+    return {name: value for name, value in document.items() if name in _TEST_SET}
 
 
 def _public_summary(summary: Summary) -> dict[str, Any]:
@@ -180,48 +163,6 @@ def _public_summary(summary: Summary) -> dict[str, Any]:
         for name in _COUNTED:
             del bound[name]
     return document
-
-
-def _noise_is_constant(experiment: Experiment) -> bool:
-    privacy = experiment.privacy
-    topped_up = privacy.model == "distributed" and privacy.top_up
-    return topped_up or privacy.model in ("central", "none")
-
-
-def _release_bound(run: RunRecord, header: RunHeader | None) -> EpsilonBound:
-    """Compute epsilon_release as the settings give it; take the ledger's if that is more.
-
-    The ledger's figure depends on counts in its last digits (noise drawn), and beyond them where
-    cohorts are accounted as known. The plan's, of all rounds opened, follows from the settings: it
-    is stated wherever it covers what the ledger charged.
-    """
-    privacy, charged = run.experiment.privacy, run.bounds.get("release")
-    if not privacy.private or charged is None or not charged.finite:
-        reason = "no figure is recorded that holds for outsiders" if privacy.private else NO_NOISE
-        return no_bound("release", privacy.delta, reason, unit=privacy.unit)
-    if header is None:
-        raise ConfigError(f"{run.name} holds no {LEDGER}: what was spent is not known any more")
-    planned = planned_figures(run.experiment, header)["release"]
-    assumptions = list(planned.assumptions)
-    if run.summary.noise_from_seed:
-        assumptions.append(SECRET_SEED)
-    higher = planned.value < charged.value
-    refuted = any(
-        note.startswith(_OF_THE_PLAN) and note not in charged.assumptions for note in assumptions
-    )
-    if higher or refuted:
-        assumptions = [note for note in assumptions if not note.startswith(_OF_THE_PLAN)]
-        assumptions.append(_HIGHER_RATE if higher else _COVERED)
-    if not higher:
-        assumptions.append("counted as if every planned round was opened")
-    return replace(
-        planned,
-        # Rounded, since the digits beyond hang on how much noise was drawn, which is a count.
-        value=epsilon_up(charged.value if higher else planned.value),
-        slack=0.0,
-        participations=None,
-        assumptions=tuple(assumptions),
-    )
 
 
 def _checked(run: Path, out: Path) -> Path:

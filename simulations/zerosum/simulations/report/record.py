@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerosum.secagg.stages import Stage
+from zerosum.server.config import ConfigError
 from zerosum.server.privacy.epsilon_bound import EpsilonBound, no_bound
 from zerosum.server.privacy.noised_ratio import NOISE_STD
 from zerosum.server.privacy.observers import OBSERVERS, ObserverName
 from zerosum.server.privacy.run_ledger import NO_NOISE
 from zerosum.server.runs.records import Failures, RoundRecord, Summary
-from zerosum.server.runs.run_folder import CONFIG, RunFolder
+from zerosum.server.runs.run_folder import CONFIG, TEST_SET, RunFolder
 from zerosum.server.runs.run_outcome import failures_summary, is_untrained
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report.audited import Audited, read_audit
@@ -75,6 +76,8 @@ class RunRecord:
         Empty where the folder has none.
     audited : Audited, optional
         What an audit found, where one was made.
+    test_set : dict
+        ``test-set.json``, where it is of the last recorded round.
     """
 
     name: str
@@ -86,6 +89,7 @@ class RunRecord:
     bounds: Mapping[ObserverName, EpsilonBound]
     sight: Sight = field(default_factory=Sight)
     audited: Audited | None = None
+    test_set: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def completed(self) -> list[RoundRecord]:
@@ -186,11 +190,18 @@ def read_run(folder: RunFolder) -> RunRecord:
         toml=(folder.path / CONFIG).read_text(encoding="utf-8"),
         rounds=rounds,
         summary=summary,
-        finished=current and len(rounds) >= experiment.rounds,
+        finished=current and _is_whole(summary, experiment),
         bounds=_bounds(summary, rounds, experiment, current=current),
         sight=_read_sight(folder),
         audited=read_audit(folder),
+        test_set=_read_test_set(folder, len(rounds)),
     )
+
+
+def _is_whole(summary: Summary, experiment: Experiment) -> bool:
+    """Return whether a run came to the end of the rounds that it is planned for, or to its own."""
+    ended = bool(summary.ended_by) and summary.planned_rounds == experiment.rounds
+    return ended or summary.rounds >= experiment.rounds
 
 
 def _number(value: object) -> float:
@@ -222,6 +233,16 @@ def _bounds(
         for observer in OBSERVERS
         if observer in last
     }
+
+
+def _read_test_set(folder: RunFolder, rounds: int) -> dict[str, Any]:
+    """Return what ``test-set.json`` says of the last round; nothing of an earlier one."""
+    try:
+        document = folder.read_json(TEST_SET)
+    except ConfigError as error:
+        log.warning("%s is left out of the report: %s", TEST_SET, error)
+        return {}
+    return document if document.get("round") == rounds else {}
 
 
 def _read_sight(folder: RunFolder) -> Sight:

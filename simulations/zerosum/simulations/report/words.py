@@ -8,7 +8,9 @@ from zerosum.client.spec import MEANINGFUL_EPSILON
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.observers import OBSERVERS, SEES, ObserverName, observer_who
 from zerosum.server.privacy.rounding import epsilon_text
-from zerosum.server.runs.run_outcome import nothing_learnt
+from zerosum.server.runs.reference_words import not_better
+from zerosum.server.runs.run_folder import BEST
+from zerosum.server.runs.run_outcome import OF_ALL_PLANNED, best_in_words, nothing_learnt
 from zerosum.simulations.report.record import RunRecord
 
 COUNTS = "holds for readers of the public report; this one shows counts"
@@ -20,6 +22,11 @@ PUBLIC = "holds for readers of this report, which has no cohort sizes, survivors
 
 _SHORT: Final = {"auc": "AUC", "f1": "F1", "mae": "MAE", "mse": "MSE", "rmse": "RMSE", "r2": "R²"}
 """Parts of a metric's name that are short for something."""
+
+_ENDED = {
+    "patience": ", ended by evaluation.patience: the metric had not improved for so many",
+    "caller": ", ended by its caller (on_round)",
+}
 
 
 def number(value: float | None) -> str:
@@ -98,7 +105,7 @@ def count(n: int, noun: str) -> str:
 
 def outcome(run: RunRecord) -> list[str]:
     """Return the outcome in plain sentences: what was learnt, then what it cost in privacy."""
-    return [_progress(run), _learnt(run), *_protected(run)]
+    return [_progress(run), _learnt(run), *_best(run), *_protected(run)]
 
 
 def state(run: RunRecord) -> tuple[str, str]:
@@ -111,7 +118,10 @@ def state(run: RunRecord) -> tuple[str, str]:
 def _progress(run: RunRecord) -> str:
     done, planned = len(run.rounds), run.experiment.rounds
     clients = f" over {count(run.population, 'client')}" if run.population else ""
-    if run.finished:
+    if run.finished and run.summary.ended_by:
+        sentence = f"{done:,} of {count(planned, 'planned round')} of federated training{clients}"
+        sentence += _ENDED[run.summary.ended_by]
+    elif run.finished:
         sentence = f"{count(done, 'round')} of federated training{clients}"
     else:
         sentence = f"This run has not finished: {done:,} of {count(planned, 'round')}{clients}"
@@ -125,6 +135,14 @@ def _learnt(run: RunRecord) -> str:
     if run.untrained:
         return f"No client's training is in the model. {_tested(run)}"
     return _tested(run)
+
+
+def _best(run: RunRecord) -> list[str]:
+    best = run.summary.best
+    if best is None or not run.finished:
+        return []
+    value = metric(f"test_{best.metric}", best.value)
+    return [f"The best model has {value}: it is {best_in_words(best)}, and kept as {BEST}."]
 
 
 def _tested(run: RunRecord) -> str:
@@ -172,7 +190,10 @@ def _protected(run: RunRecord) -> list[str]:
         + f" against {observer_who(bound.observer, protocol)}"
         for bound in bounds
     ]
-    return [f"For each {bounds[0].unit}, at delta {delta(bounds[0].delta)}: {'; '.join(parts)}."]
+    figures = f"For each {bounds[0].unit}, at delta {delta(bounds[0].delta)}: {'; '.join(parts)}."
+    if run.finished and run.summary.ended_by and any(bound.finite for bound in bounds):
+        return [figures, f"These {OF_ALL_PLANNED}."]
+    return [figures]
 
 
 def meaning(value: float) -> str:
@@ -221,6 +242,8 @@ def _run_cautions(run: RunRecord) -> list[str]:
             "The run has not finished. The figures are those of the last recorded round; a later "
             "round may be charged in ledger.jsonl already."
         )
+    if run.finished and (worse := not_better(run.summary)):
+        sentences.append(f"{worse[:1].upper()}{worse[1:]}.")
     sentences += _failures(run) + _cuts(run) + _lies(run)
     slots = sum(r.cohort for r in run.rounds)
     lost = sum(run.dropouts.values())
