@@ -74,8 +74,10 @@ def test_a_damaged_file_costs_the_section_alone(caplog) -> None:
 
 
 def test_bars_of_the_diagram_end_at_the_accuracy() -> None:
-    bins = [{"from": 0.5, "to": 1.0, "examples": 4, "confidence": 0.75, "accuracy": 0.5},
-            {"from": 0.0, "to": 0.5, "examples": 0, "confidence": None, "accuracy": None}]  # fmt: skip
+    bins = [
+        {"from": 0.5, "to": 1.0, "examples": 4, "confidence": 0.75, "accuracy": 0.5},
+        {"from": 0.0, "to": 0.5, "examples": 0, "confidence": None, "accuracy": None},
+    ]
     drawn = str(reliability_diagram(bins))
     assert drawn.count("<rect") == 1
     assert "confidence 75.0 %, right 50.0 %, 4 examples" in drawn
