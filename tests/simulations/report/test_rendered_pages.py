@@ -5,13 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from browser import CHROMIUM, Tab, browser
 from made_runs import bound, made_run
 
 from zerosum.server.privacy.observers import OBSERVERS
 from zerosum.server.runs.records import RoundRecord, Summary
-from zerosum.server.runs.run_folder import RunFolder
+from zerosum.server.runs.run_folder import TEST_SET, RunFolder
+from zerosum.server.training.class_figures import Classified, class_figures
 from zerosum.simulations.commands.compare import candidates
 from zerosum.simulations.config import load_experiment
 from zerosum.simulations.report import write_report
@@ -32,10 +34,14 @@ SMALLEST = """
   const light = (c) => { const v = c.map((x) => x / 255).map(
     (x) => x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
     return 0.2126 * v[0] + 0.7152 * v[1] + 0.0722 * v[2]; };
-  const parts = (text) => text.match(/[\\d.]+/g).map(Number);
-  const behind = (e) => { for (; e; e = e.parentElement) {
-    const c = parts(getComputedStyle(e).backgroundColor);
-    if (c.length < 4 || c[3] > 0) return c; } return [255, 255, 255]; };
+  const parts = (text) => { const v = text.match(/[\\d.]+/g).map(Number);
+    return text.startsWith("color(") ? [...v.slice(0, 3).map((x) => 255 * x), ...v.slice(3)] : v; };
+  const behind = (e) => {
+    if (!e) return [255, 255, 255];
+    const [r, g, b, alpha = 1] = parts(getComputedStyle(e).backgroundColor);
+    if (alpha === 1) return [r, g, b];
+    const below = behind(e.parentElement);
+    return [r, g, b].map((x, i) => alpha * x + (1 - alpha) * below[i]); };
   const out = [];
   document.querySelectorAll("details").forEach((each) => each.open = true);
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -66,11 +72,15 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A run of many rounds, a comparison with long names, and queries."""
+    """A run of many rounds and ten classes, a comparison with long names, and queries."""
     root = tmp_path_factory.mktemp("pages")
     run = RunFolder.create(root / "run", load_experiment("digits", ["rounds=120"]))
     lines = [_line(number) for number in range(1, 121)]
     run.rewrite_rounds(lines)
+    labels = np.repeat(np.arange(10), 30)
+    guesses = np.where(np.arange(300) % 4 == 0, np.roll(labels, 30), labels)
+    found = Classified(labels, guesses, np.linspace(0.1, 1, 300), 10, "softmax", 0)
+    run.write_json(TEST_SET, {"round": 120, **class_figures(found)})
     figures = dict(zip(OBSERVERS, (2.5, 40.0, 9e3), strict=True))
     bounds = {observer: bound(value, observer) for observer, value in figures.items()}
     run.write_summary(Summary(name="digits", rounds=120, epsilon=bounds, population=400))
@@ -114,6 +124,7 @@ def test_all_text_is_12_pixels_and_has_a_contrast_of_4_5(
     tab.show(pages[name], width, scheme=scheme)
     texts = tab.value(SMALLEST)
     assert len(texts) > 100
+    assert name != "run" or "Reliability" in [each[2] for each in texts]
     assert [each for each in texts if each[0] < 12] == []
     assert [each for each in texts if each[1] < 4.5] == []
     assert tab.value(BEYOND) == 0

@@ -173,6 +173,22 @@ def test_a_clip_that_adapts_is_drawn_over_the_rounds_beside_what_it_follows(tmp_
     assert len(page.alts()) == 10
 
 
+def test_a_constant_predictor_stands_beside_the_accuracy_and_in_its_chart(tmp_path: Path) -> None:
+    records = [record(1), record(2)]
+    reference = {
+        "predictor": "majority class",
+        "label": 3,
+        "metrics": {"test_accuracy": 0.125, "test_something": 1.0},
+    }
+    page = read(make_run(tmp_path / "run", records, summarize(records, reference=reference)))
+    assert re.search(r"Test accuracy</dt><dd>[\d.]+ %<small>majority class: 12.5 %<", page.html)
+    assert "majority class: 12.5 %" in page.alts()[0]
+    assert page.html.count("</svg>majority class: 12.5 %") == 1
+    # The control: of a run that goes on it is not said, as its figures are not the last.
+    going = read(make_run(tmp_path / "on", records, None, rounds=9))
+    assert "majority" not in going.text
+
+
 def test_a_clip_that_stays_is_not_drawn(whole: Page) -> None:
     assert not {"Adaptive clip", "Updates within the clip"} & set(whole.headings())
 
