@@ -3,6 +3,7 @@
 import csv
 import io
 import logging
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,7 +75,7 @@ def test_a_damaged_file_costs_the_section_alone(caplog) -> None:
 
 
 def test_bars_of_the_diagram_end_at_the_accuracy() -> None:
-    bins = [
+    bins: list[dict[str, Any]] = [
         {"from": 0.5, "to": 1.0, "examples": 4, "confidence": 0.75, "accuracy": 0.5},
         {"from": 0.0, "to": 0.5, "examples": 0, "confidence": None, "accuracy": None},
     ]
