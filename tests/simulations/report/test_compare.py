@@ -12,11 +12,11 @@ from report_pages import Page
 from typer.testing import CliRunner
 
 from zerosum.server.config import ConfigError
-from zerosum.simulations.commands.compare import candidates
 from zerosum.simulations.commands.main import app
 from zerosum.simulations.report.compare import Spread, compare, direction
 from zerosum.simulations.report.compare_figures import COLUMN, NARROW, WIDE, drawings, frontier_of
 from zerosum.simulations.report.compare_page import csv_of, write_comparison
+from zerosum.simulations.sweeps.compare_runs import candidates
 
 ROOT = Path(__file__).parents[3]
 
@@ -188,6 +188,7 @@ def test_the_page_loads_nothing_and_escapes_what_runs_say(tmp_path):
     assert "http" not in re.sub(r"http-equiv|http://www.w3.org", "", html)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pdf", "svg", "png"])
 def test_figures_are_files_of_a_columns_width_and_the_same_each_time(comparison, kind):
     drawing = drawings(comparison)[-1]

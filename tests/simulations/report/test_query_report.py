@@ -19,9 +19,9 @@ from zerosum.server.analytics.query_files import ANSWERS, QUERIES, QUERY_LEDGER,
 from zerosum.server.analytics.released_answer import LEVEL
 from zerosum.server.config import ConfigError
 from zerosum.simulations.report import html, queries_curve, queries_words
+from zerosum.simulations.report.places import Scale, number_at, ticks
 from zerosum.simulations.report.queries import _COLOURS, render_queries, write_query_report
 from zerosum.simulations.report.queries_figures import BARS_SHOWN, figures
-from zerosum.simulations.report.queries_places import Scale, number_at, ticks
 from zerosum.simulations.report.queries_record import AnswerRecord, read_queries
 from zerosum.simulations.report.queries_shapes import Bars, Columns, Strips
 

@@ -1,78 +1,42 @@
-"""Draw a comparison: curves with bands over the seeds, and accuracy against epsilon."""
+"""Lay out a comparison: curves with bands over the seeds, and accuracy against epsilon."""
 
-import re
-import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache
-from importlib import resources
-from io import BytesIO
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
-from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
-from numpy.typing import NDArray
 
 from zerosum.server.privacy.observers import ObserverName
 from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.simulations.report import words
+from zerosum.simulations.report.chart import (
+    Axis,
+    Chart,
+    Level,
+    Series,
+    line,
+    linear,
+    logarithmic,
+    round_axis,
+)
+from zerosum.simulations.report.chart_page import drawn
 from zerosum.simulations.report.compare import Comparison, Method, direction
-from zerosum.simulations.report.drawing import colour, log_scale, plain_ticks, to_svg
+from zerosum.simulations.report.paper import paper_file
 
 # Six colours that the page gives a contrast of 3:1 and more, on light and dark paper.
 _SERIES = ("accent", "local", "release", "part1", "part3", "muted")
 _DASHES = ("-", "--", ":")
-_MARKERS = "os^DvP"
+_SHAPES = "os^DvP"
 _MOST_CURVES = 6
 _MOST_METRICS = 4
 _MOST_FAMILIES = 6
-_MOST_MARKED = 20
 _MOST_TICKS = 8
-_INCH_POINTS = 72
-_PLAIN_TEXT: Any = {"svg.fonttype": "none", "pdf.fonttype": 42, "svg.hashsalt": "zerosum"}
-"""Text stays text, which is searched and copied; identifiers are the same each time."""
-
-
-@dataclass(frozen=True)
-class Size:
-    """A place where a figure stands.
-
-    Attributes
-    ----------
-    width, height : float
-        Inches; the height is that of the axes, to which the legend adds.
-    points : float
-        Height of the text.
-    columns : int
-        Of the legend.
-    on_paper : bool
-        Whether it has the colours of light paper; else the page's, light or dark.
-    """
-
-    width: float
-    height: float
-    points: float
-    columns: int
-    on_paper: bool = False
-
-
-WIDE = Size(7.4, 3.6, 12.5, 2)
-"""In a page beside another: a point is about a pixel."""
-
-NARROW = Size(4.55, 2.9, 13.5, 1)
-"""Across the screen of a phone."""
-
-COLUMN = Size(3.35, 1.9, 7.5, 2, on_paper=True)
-"""In a column of a paper."""
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure that is drawn at any size.
+    """A figure, for a page and as a file.
 
     Attributes
     ----------
@@ -80,62 +44,24 @@ class Drawing:
         Of its files.
     title, caption, alt : str
         Its words.
-    draw : callable
-        From a size to axes.
+    chart : Chart
+        What is drawn.
     """
 
     name: str
     title: str
     caption: str
     alt: str
-    draw: Callable[[Size], Axes]
+    chart: Chart
 
-    def svg(self, size: Size, name: str) -> Markup:
-        """Return the figure as an element of a page, its text as text.
-
-        Parameters
-        ----------
-        size : Size
-            Of the place.
-        name : str
-            Prefix of the identifiers, unique in the page.
-
-        Returns
-        -------
-        Markup
-            The element.
-        """
-        with rc_context(_PLAIN_TEXT):
-            return to_svg(self.draw(size), name, self.alt)
+    @property
+    def svg(self) -> Markup:
+        """The figure as an element of a page, as :class:`~.chart_page.Picture` has it."""
+        return drawn(self.chart, self.alt)
 
     def file(self, kind: str) -> bytes:
-        """Return the figure as a file for a paper.
-
-        Parameters
-        ----------
-        kind : str
-            "pdf", "svg" or "png".
-
-        Returns
-        -------
-        bytes
-            The same for the same runs.
-
-        Raises
-        ------
-        ValueError
-            If the axes belong to no figure.
-        """
-        with rc_context(_PLAIN_TEXT):
-            axes = self.draw(COLUMN)
-            figure = axes.get_figure(root=True)
-            if figure is None:
-                raise ValueError("the axes belong to no figure")
-            # Without a date: the same runs give the same bytes.
-            date = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind)
-            data = BytesIO()
-            figure.savefig(data, format=kind, dpi=300, metadata=date)
-            return data.getvalue()
+        """Return the figure as a file for a paper: "pdf", "svg" or "png"."""
+        return paper_file(self.chart, kind)
 
 
 def drawings(comparison: Comparison) -> list[Drawing]:
@@ -171,40 +97,32 @@ def _curves(
 ) -> Drawing:
     sign = direction(metric) or 1
     best_first = sorted(methods, key=lambda m: -sign * m.curve(metric)[-1][1].mean)
-    drawn = [m for m in methods if m in best_first[:_MOST_CURVES]]
-    left = len(methods) - len(drawn)
-    remark = f" The {len(drawn)} best of {len(methods)} are drawn." if left else ""
-    ends = "; ".join(f"{m.label}: {m.curve(metric)[-1][1].text(metric)}" for m in drawn)
+    drawn_methods = [m for m in methods if m in best_first[:_MOST_CURVES]]
+    left = len(methods) - len(drawn_methods)
+    remark = f" The {len(drawn_methods)} best of {len(methods)} are drawn." if left else ""
+    ends = "; ".join(f"{m.label}: {m.curve(metric)[-1][1].text(metric)}" for m in drawn_methods)
 
-    def draw(size: Size) -> Axes:
-        labels = [method.privacy if of else method.label for method in drawn]
-        key = _key(size, labels)
-        axes = _axes(size, "round", metric.replace("_", " "), key)
-        for index, method in enumerate(drawn):
-            _band(axes, method.curve(metric), index, key.labels[index], size)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-        plain_ticks(axes.xaxis)
-        axes.set_ylim(*limits)
-        _scale(axes, metric)
-        _legend(axes, size, key)
-        return axes
-
+    lines = tuple(
+        _curve(index, method.curve(metric), method.privacy if of else method.label)
+        for index, method in enumerate(drawn_methods)
+    )
+    rounds = np.unique(np.concatenate([each.x for each in lines])).astype(int).tolist()
+    chart = Chart(round_axis(rounds), _upward(metric, *limits), lines)
     title = f"{words.title(metric)} by round{of}"
     caption = f"Mean over the seeds; the band is one standard deviation to each side.{remark}"
-    return Drawing(name, title, caption, f"{title}. At the end: {ends}.", draw)
+    return Drawing(name, title, caption, f"{title}. At the end: {ends}.", chart)
 
 
-def _band(axes: Axes, curve: Sequence[tuple[int, Any]], index: int, label: str, size: Size) -> None:
+def _curve(index: int, curve: Sequence[tuple[int, Any]], label: str) -> Series:
     at = np.array([number for number, _ in curve])
     mean = np.array([spread.mean for _, spread in curve])
     deviation = np.nan_to_num(np.array([spread.deviation for _, spread in curve]))
-    style = _style(index, size)
-    marked = len(at) <= _MOST_MARKED
-    axes.plot(at, mean, label=label, **(style if marked else style | {"marker": ""}))
+    kept = line(label, "", at, at).x.astype(int)
+    chosen = np.isin(at, kept)
+    ends = {}
     if deviation.any():
-        axes.fill_between(
-            at, mean - deviation, mean + deviation, color=style["color"], alpha=0.16, linewidth=0
-        )
+        ends = {"low": (mean - deviation)[chosen], "high": (mean + deviation)[chosen]}
+    return line(label, x=at[chosen], y=mean[chosen], **_style(index), **ends)
 
 
 def _frontier(comparison: Comparison) -> Drawing | None:
@@ -228,30 +146,24 @@ def _frontier(comparison: Comparison) -> Drawing | None:
     reference = max(unprotected, key=lambda m: sign * m.metrics[metric].mean, default=None)
     best = frontier_of(methods, metric, observer)
 
-    def draw(size: Size) -> Axes:
-        labels = ["on the frontier", *(family or "all methods" for family in families)]
-        labels += [] if reference is None else [f"no such bound: {reference.label}"]
-        key = _key(size, labels)
-        axes = _axes(size, f"epsilon_{observer}, log scale", metric.replace("_", " "), key)
-        at = np.array([m.bounds[observer].value for m in best])
-        means = np.array([m.metrics[metric].mean for m in best])
-        axes.plot(
-            at, means, linestyle="none", marker="o", markersize=size.points * 0.95,
-            markerfacecolor="none", markeredgecolor=_ink(size, "ink"),
-            markeredgewidth=size.points * 0.09, label=key.labels[0], zorder=5,
-        )  # fmt: skip
-        for index, family in enumerate(families):
-            members = [m for m in methods if m.family == family]
-            _points(axes, members, metric, observer, index, key.labels[index + 1], size)
-        if reference is not None:
-            mean = reference.metrics[metric].mean
-            ink, label = _ink(size, "muted"), key.labels[-1]
-            axes.axhline(mean, color=ink, linewidth=1, linestyle=":", label=label)
-        _epsilon_axis(axes, np.array([m.bounds[observer].value for m in methods]))
-        _scale(axes, metric)
-        _legend(axes, size, key)
-        return axes
-
+    at = np.array([m.bounds[observer].value for m in best])
+    means = np.array([m.metrics[metric].mean for m in best])
+    lines = [
+        _points([m for m in methods if m.family == family], metric, observer, index, family)
+        for index, family in enumerate(families)
+    ]
+    ring = Series("on the frontier", "ink", at, means, dash="", ring=True)
+    levels = ()
+    if reference is not None:
+        label = f"no such bound: {reference.label}"
+        levels = (Level(label, reference.metrics[metric].mean),)
+    ends = [each for one in lines for each in (one.low, one.high) if each is not None]
+    heights = np.concatenate([*ends, np.array([level.y for level in levels])])
+    across = _epsilon_axis(
+        f"epsilon_{observer}, log scale", [m.bounds[observer].value for m in methods]
+    )
+    upward = _upward(metric, *_margin(float(heights.min()), float(heights.max())))
+    chart = Chart(across, upward, (ring, *lines), levels=levels)
     points = "; ".join(
         f"{m.label}: {m.metrics[metric].text(metric)} at {epsilon_text(m.bounds[observer].value)}"
         for m in sorted(methods, key=lambda m: m.bounds[observer].value)
@@ -262,7 +174,7 @@ def _frontier(comparison: Comparison) -> Drawing | None:
         f"{words.delta(delta)} ({unit}, {adjacency}); the largest of the seeds. No method has a "
         "better mean at a smaller epsilon than those on the frontier."
     )
-    return Drawing("frontier", title, caption, f"{title}. {points}.", draw)
+    return Drawing("frontier", title, caption, f"{title}. {points}.", chart)
 
 
 def frontier_of(methods: Sequence[Method], metric: str, observer: ObserverName) -> list[Method]:
@@ -293,45 +205,35 @@ def frontier_of(methods: Sequence[Method], metric: str, observer: ObserverName) 
 
 
 def _points(
-    axes: Axes,
-    methods: Sequence[Method],
-    metric: str,
-    observer: ObserverName,
-    index: int,
-    label: str,
-    size: Size,
-) -> None:
+    methods: Sequence[Method], metric: str, observer: ObserverName, index: int, family: str
+) -> Series:
     ordered = sorted(methods, key=lambda m: m.bounds[observer].value)
-    axes.errorbar(
-        [m.bounds[observer].value for m in ordered],
-        [m.metrics[metric].mean for m in ordered],
-        yerr=np.nan_to_num(np.array([m.metrics[metric].deviation for m in ordered])),
-        label=label,
-        capsize=size.points * 0.25,
-        elinewidth=size.points * 0.09,
-        **_style(index, size),
-    )
+    mean = np.array([m.metrics[metric].mean for m in ordered])
+    deviation = np.nan_to_num(np.array([m.metrics[metric].deviation for m in ordered]))
+    at = np.array([m.bounds[observer].value for m in ordered])
+    return Series(
+        family or "all methods", x=at, y=mean, low=mean - deviation, high=mean + deviation,
+        bars=True, **_style(index),
+    )  # fmt: skip
 
 
-def _style(index: int, size: Size) -> dict[str, Any]:
+def _style(index: int) -> dict[str, Any]:
     """Return how a series is told from the others, also without colours."""
     return {
-        "color": _ink(size, _SERIES[index % len(_SERIES)]),
-        "linestyle": _DASHES[index // len(_SERIES) % len(_DASHES)],
-        "marker": _MARKERS[index % len(_MARKERS)],
-        "linewidth": size.points * 0.14,
-        "markersize": size.points * 0.42,
-        "markeredgewidth": 0,
+        "colour": _SERIES[index % len(_SERIES)],
+        "dash": _DASHES[index // len(_SERIES) % len(_DASHES)],
+        "shape": _SHAPES[index % len(_SHAPES)],
     }
 
 
-def _epsilon_axis(axes: Axes, values: NDArray[np.float64]) -> None:
+def _epsilon_axis(label: str, values: Sequence[float]) -> Axis:
     """Mark the very epsilons on the horizontal axis, where they are few and far apart."""
-    log_scale(axes, "x", values)
-    ticks = {epsilon_text(value): float(value) for value in np.sort(values)}
+    axis = logarithmic(label, values, lambda value: f"epsilon {epsilon_text(value)}")
+    ticks = {epsilon_text(value): value for value in sorted(values)}
     apart = np.diff(np.log(list(ticks.values())))
     if 1 < len(ticks) <= _MOST_TICKS and apart.min() > np.ptp(np.log(values)) / 12:
-        axes.set_xticks(list(ticks.values()), list(ticks))
+        return replace(axis, ticks=tuple((value, text) for text, value in ticks.items()))
+    return axis
 
 
 def _limits(metric: str, methods: Sequence[Method]) -> tuple[float, float]:
@@ -339,105 +241,21 @@ def _limits(metric: str, methods: Sequence[Method]) -> tuple[float, float]:
     spreads = [spread for method in methods for _, spread in method.curve(metric)]
     mean = np.array([spread.mean for spread in spreads])
     deviation = np.nan_to_num(np.array([spread.deviation for spread in spreads]))
-    low, high = float((mean - deviation).min()), float((mean + deviation).max())
+    return _margin(float((mean - deviation).min()), float((mean + deviation).max()))
+
+
+def _margin(low: float, high: float) -> tuple[float, float]:
     margin = 0.05 * (high - low or abs(high) or 1.0)
     return low - margin, high + margin
 
 
-def _scale(axes: Axes, metric: str) -> None:
-    if metric.endswith("accuracy"):
-        low, high = axes.get_ylim()
-        low, high = max(0.0, low), min(1.0, high)
-        axes.set_ylim(low, high)
-        axes.yaxis.set_major_formatter(
-            PercentFormatter(1.0, decimals=0 if high - low > 0.05 else 1)
-        )
-    else:
-        plain_ticks(axes.yaxis)
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=6))
-
-
-@dataclass(frozen=True)
-class _Key:
-    """Labels of a legend, broken into lines that fit, and the room that they take."""
-
-    labels: tuple[str, ...]
-    columns: int
-    lines: int
-
-
-def _key(size: Size, labels: Sequence[str]) -> _Key:
-    """Break the labels of a legend into lines: in fewer columns first, where they are long."""
-    if len(labels) < 2:
-        return _Key(tuple(labels), 1, 0)
-    # A letter is about 0.58 of the height of its font wide; a line's sample takes four of them.
-    letters = (size.width * _INCH_POINTS - 5 * size.points) / (0.58 * size.points)
-    longest = max(map(len, labels)) + 5
-    columns = size.columns if longest * size.columns <= letters else 1
-    fitted = tuple(textwrap.fill(label, max(12, int(letters / columns) - 5)) for label in labels)
-    heights = [label.count("\n") + 1 for label in fitted]
-    rows = -(-len(labels) // columns)  # matplotlib fills a column, then the next
-    return _Key(
-        fitted, columns, max(sum(heights[i : i + rows]) for i in range(0, len(labels), rows))
+def _upward(metric: str, low: float, high: float) -> Axis:
+    """Return the axis of a metric: of an accuracy within 0 and 1, in percent."""
+    label = metric.replace("_", " ")
+    if not metric.endswith("accuracy"):
+        return linear(label, [low, high], words.number)
+    low, high = max(0.0, low), min(1.0, high)
+    digits = 0 if high - low > 0.05 else 1
+    return linear(
+        label, [], words.percent, least=low, most=high, mark=lambda v: f"{100 * v:.{digits}f} %"
     )
-
-
-def _axes(size: Size, x: str, y: str, key: _Key) -> Axes:
-    """Return empty axes of a size, with room above for a legend."""
-    text, rows = size.points / _INCH_POINTS, key.lines
-    above, below = text * (1.5 * rows + 0.8), text * 3.5
-    height = size.height + text * 1.5 * rows
-    figure = Figure(figsize=(size.width, height), facecolor="none")
-    figure.subplots_adjust(
-        left=text * 5 / size.width,
-        right=1 - text * 1.2 / size.width,
-        bottom=below / height,
-        top=1 - above / height,
-    )
-    axes = figure.add_subplot(facecolor="none")
-    axes.set_xlabel(x, color=_ink(size, "muted"), fontsize=size.points)
-    axes.set_ylabel(y, color=_ink(size, "muted"), fontsize=size.points)
-    axes.tick_params(
-        which="both",
-        colors=_ink(size, "muted"),
-        labelsize=size.points,
-        length=3,
-        color=_ink(size, "line"),
-    )
-    axes.grid(True, axis="y", color=_ink(size, "line"), linewidth=0.6)
-    axes.set_axisbelow(True)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in ("left", "bottom"))
-        spine.set_color(_ink(size, "line"))
-    return axes
-
-
-def _legend(axes: Axes, size: Size, key: _Key) -> None:
-    """Put the legend above the axes, where it covers no data; none for a single series."""
-    if not key.lines:
-        return
-    axes.legend(
-        loc="lower left",
-        bbox_to_anchor=(-0.02, 1.0),
-        ncols=key.columns,
-        frameon=False,
-        fontsize=size.points,
-        labelcolor=_ink(size, "ink"),
-        handlelength=1.6,
-        columnspacing=1.2,
-        labelspacing=0.35,
-        borderaxespad=0.2,
-    )
-
-
-def _ink(size: Size, name: str) -> str:
-    """Return a colour of the page by its name; in a file, what it is on light paper."""
-    return _paper()[name] if size.on_paper else colour(name)
-
-
-@cache
-def _paper() -> dict[str, str]:
-    """Return the page's colours on light paper; the page defines them."""
-    style = resources.files("zerosum.simulations.report") / "templates" / "page.css"
-    text = style.read_text(encoding="utf-8").partition("@media")[0]
-    return dict(re.findall(r"--([\w-]+): (#[0-9a-fA-F]{6})", text))

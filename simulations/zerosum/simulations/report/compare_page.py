@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from zerosum.client.files.durable_append import replace_file
+from zerosum.client.files.file_errors import reason
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.observers import OBSERVERS, observer_title
 from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.runs.run_folder import REPORT
 from zerosum.simulations.report import words
 from zerosum.simulations.report.compare import Comparison, Method
-from zerosum.simulations.report.compare_figures import NARROW, WIDE, Drawing, drawings
+from zerosum.simulations.report.compare_figures import Drawing, drawings
 from zerosum.simulations.report.compare_references import ReferenceColumn, reference_columns
 from zerosum.simulations.report.html import fill
 from zerosum.simulations.terminal.printable import shell_command
@@ -78,7 +79,7 @@ def write_comparison(
         for name, data in files.items():
             replace_file(out / name, data)
     except OSError as error:
-        raise ConfigError(f"--out {out} cannot be written: {error.strerror or error}") from None
+        raise ConfigError(f"--out {out} cannot be written: {reason(out, error)}") from None
     return [out / name for name in files]
 
 
@@ -199,10 +200,7 @@ def render_comparison(
         rows=rows,
         who=who,
         words=words,
-        pictures=[
-            (d, d.svg(WIDE, f"wide{index}"), d.svg(NARROW, f"narrow{index}"))
-            for index, d in enumerate(figures)
-        ],
+        pictures=figures,
         runs=_run_rows(comparison, out),
         runs_shown=_RUNS_SHOWN,
         command=shell_command(["zerosum", "compare", *sources]),

@@ -4,7 +4,6 @@ import base64
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,15 +34,6 @@ _MOST_POINTS = 300
 def colour(name: str) -> str:
     """Return a placeholder that :func:`to_svg` replaces by the page's colour of that name."""
     return f"#fe01{COLOURS.index(name):02x}"
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A drawing with its words."""
-
-    title: str
-    svg: Markup
-    caption: str
 
 
 def new_axes(x: str, y: str) -> Axes:

@@ -1,33 +1,35 @@
 """Draw the figures of a run's report."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
-from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 
 from zerosum.client.spec import MEANINGFUL_EPSILON
 from zerosum.secagg.stages import Stage
 from zerosum.server.privacy.noised_ratio import NOISE_STD
-from zerosum.server.privacy.observers import OBSERVERS
+from zerosum.server.privacy.observers import OBSERVERS, ObserverName
 from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.simulations.report import words
-from zerosum.simulations.report.drawing import (
-    Picture,
-    colour,
-    legend,
+from zerosum.simulations.report.chart import (
+    Axis,
+    Chart,
+    Layer,
+    Level,
+    Series,
+    Shade,
+    grouped,
     line,
-    log_scale,
-    new_axes,
-    plain_ticks,
+    linear,
+    logarithmic,
     round_axis,
-    shade,
-    stack,
-    to_svg,
 )
+from zerosum.simulations.report.chart_page import Picture, drawn
 from zerosum.simulations.report.record import RunRecord, Sight
 
-_MARKERS = {"sum": "s", "local": "^", "release": "o"}
+_SHAPES: Final[Mapping[ObserverName, str]] = {"release": "o", "sum": "s", "local": "^"}
 _METRICS_SHOWN = 6
 _BINS = 32
 
@@ -82,32 +84,61 @@ def _abandoned(run: RunRecord) -> NDArray[np.bool_]:
 def _metric(
     run: RunRecord, name: str, what: str, series: dict[str, list[tuple[int, float]]]
 ) -> Picture:
-    axes = new_axes("round", what.replace("_", " "))
-    described = []
+    lines, described = [], []
     for where, points in series.items():
         at, values = zip(*points, strict=True)
         finite = np.where(np.isfinite(values), values, np.nan)
         federated = where == "federated"
         label = "clients' own data" if federated else "test data"
-        line(axes, at, finite, "part1" if federated else "accent", label, dashed=federated)
+        colour, shape, dash = ("part1", "s", "--") if federated else ("accent", "o", "-")
+        lines.append(line(label, colour, at, finite, shape=shape, dash=dash))
         described.append(
             f"{label}: {words.metric(what, values[0])} in round {at[0]}, "
             f"{words.metric(what, values[-1], run.noise_of(f'{where}_{what}'))} in round {at[-1]}"
         )
-    shade(axes, _numbers(run), _abandoned(run), "abandoned round")
-    round_axis(axes, _numbers(run))
     if what == "accuracy":
-        axes.set_ylim(0, max(1.0, axes.get_ylim()[1]))
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        upward = _accuracy([each.y for each in lines], "")
     else:
-        plain_ticks(axes.yaxis)
-    legend(axes)
+        upward = linear("", _all(lines), words.number)  # the title says what
     alt = f"{words.title(what)} against rounds; {'; '.join(described)}."
     caption = "; ".join(described) + "."
-    return Picture(words.title(what), to_svg(axes, name, alt), caption[0].upper() + caption[1:])
+    chart = _over_rounds(run, upward, *lines)
+    return Picture(words.title(what), drawn(chart, alt), caption[0].upper() + caption[1:])
 
 
-def _epsilon_series(run: RunRecord) -> Iterator[tuple[str, NDArray[np.float64]]]:
+def _all(lines: Sequence[Series]) -> NDArray[np.float64]:
+    return np.concatenate([each.y for each in lines])
+
+
+def _accuracy(values: Sequence[NDArray[np.float64]], label: str = "accuracy") -> Axis:
+    """Return the axis of shares: from 0 to 1, or as far as a noised one is."""
+    most = max(1.0, float(np.nanmax(np.concatenate([*values, np.ones(1)]))))
+    axis = linear(label, [], words.percent, least=0.0, most=most)
+    return replace(axis, ticks=tuple((k / 4, f"{25 * k} %") for k in range(int(4 * most) + 1)))
+
+
+def _over_rounds(
+    run: RunRecord, upward: Axis, *lines: Series, levels: Sequence[Level] = ()
+) -> Chart:
+    """Return lines against all rounds, of which the abandoned ones are shaded."""
+    numbers, abandoned = _numbers(run), _abandoned(run)
+    shade = None
+    if abandoned.any():
+        borders, (shares,) = grouped(numbers, abandoned.astype(np.float64))
+        shade = Shade("abandoned round", borders, shares)
+    return Chart(round_axis(numbers), upward, lines, levels=tuple(levels), shade=shade)
+
+
+def _stacked(run: RunRecord, label: str, say: Callable[[float], str], *layers: Layer) -> Chart:
+    """Return layers over all rounds, or over the means of groups of them."""
+    shown = [layer for layer in layers if layer.heights.any()]
+    borders, heights = grouped(_numbers(run), *(layer.heights for layer in shown))
+    stack = tuple(replace(layer, heights=h) for layer, h in zip(shown, heights, strict=True))
+    upward = linear(label, sum(heights), say, least=0.0)
+    return Chart(round_axis(_numbers(run)), upward, layers=stack, borders=borders)
+
+
+def _epsilon_series(run: RunRecord) -> Iterator[tuple[ObserverName, NDArray[np.float64]]]:
     for observer in OBSERVERS:
         values = run.nested("epsilon", observer)
         values = np.where(values > 0, values, np.nan)
@@ -119,25 +150,24 @@ def _epsilons(run: RunRecord) -> Picture | None:
     series = dict(_epsilon_series(run))
     if not series:
         return None
-    axes = new_axes("round", "epsilon, log scale")
-    for observer, values in series.items():
-        line(
-            axes, _numbers(run), values, observer, f"epsilon_{observer}", marker=_MARKERS[observer]
-        )
+    lines = [
+        line(f"epsilon_{name}", name, _numbers(run), values, shape=_SHAPES[name])
+        for name, values in series.items()
+    ]
     spread = np.concatenate(list(series.values()))
-    log_scale(axes, "y", spread)
+    levels = []
     if np.nanmax(spread) > MEANINGFUL_EPSILON / 2:
-        label = f"{MEANINGFUL_EPSILON:g}: hardly meaningful above"
-        axes.axhline(MEANINGFUL_EPSILON, color=colour("muted"), lw=1, ls=":", label=label)
-    round_axis(axes, _numbers(run))
-    legend(axes, columns=2)
+        levels.append(Level(f"{MEANINGFUL_EPSILON:g}: hardly meaningful above", MEANINGFUL_EPSILON))
+        spread = np.append(spread, MEANINGFUL_EPSILON)
     last = ", ".join(
         f"{observer} {epsilon_text(float(values[np.isfinite(values)][-1]))}"
         for observer, values in series.items()
     )
+    upward = logarithmic("epsilon, log scale", spread, epsilon_text)
+    chart = _over_rounds(run, upward, *lines, levels=levels)
     return Picture(
         "Epsilon by observer",
-        to_svg(axes, "epsilon", f"Epsilon against rounds; at the end: {last}."),
+        drawn(replace(chart, shade=None), f"Epsilon against rounds; at the end: {last}."),
         "Privacy spent so far against each observer. The figures differ by orders of magnitude: "
         f"none of them stands for another. At the end: {last}.",
     )
@@ -153,18 +183,16 @@ def _utility(run: RunRecord) -> Picture | None:
     spread = np.concatenate(list(measured.values()))
     if not np.isfinite(spread).any():
         return None
-    axes = new_axes("epsilon, log scale", "accuracy")
-    for observer, values in measured.items():
-        known = np.isfinite(values)
-        line(axes, values[known], accuracy[known], observer, f"epsilon_{observer}",
-             marker=_MARKERS[observer])  # fmt: skip
-    log_scale(axes, "x", spread)
-    axes.set_ylim(0, 1)
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    legend(axes)
+    lines = [
+        line(f"epsilon_{o}", o, values[np.isfinite(values)], accuracy[np.isfinite(values)],
+             shape=_SHAPES[o])
+        for o, values in measured.items()
+    ]  # fmt: skip
+    across = logarithmic("epsilon, log scale", spread, lambda v: f"epsilon {epsilon_text(v)}")
+    alt = "Accuracy against epsilon, round by round, for each observer."
     return Picture(
         "Accuracy bought with epsilon",
-        to_svg(axes, "utility", "Accuracy against epsilon, round by round, for each observer."),
+        drawn(Chart(across, _accuracy([accuracy]), tuple(lines)), alt),
         "Each point is a round. Further right, more privacy is spent; further up, more is learnt.",
     )
 
@@ -176,25 +204,22 @@ def _cohorts(run: RunRecord) -> Picture | None:
     stayed = np.maximum(cohort - sum(lost.values()), 0)
     late = lost[Stage.CONFIRM] + lost[Stage.UNMASK]
     layers = [
-        ("kept", "stayed to the end", np.where(abandoned, 0, stayed)),
-        ("late", "lost at confirm or unmask (in the sum)", late),
-        ("lost3", "lost at contribute", lost[Stage.CONTRIBUTE]),
-        ("lost2", "lost at share", lost[Stage.SHARE]),
-        ("lost1", "lost at advertise", lost[Stage.ADVERTISE]),
-        ("abandoned", "asked, round abandoned", np.where(abandoned, stayed, 0)),
+        Layer("stayed to the end", "kept", np.where(abandoned, 0, stayed)),
+        Layer("lost at confirm or unmask (in the sum)", "late", late),
+        Layer("lost at contribute", "lost3", lost[Stage.CONTRIBUTE]),
+        Layer("lost at share", "lost2", lost[Stage.SHARE]),
+        Layer("lost at advertise", "lost1", lost[Stage.ADVERTISE]),
+        Layer("asked, round abandoned", "abandoned", np.where(abandoned, stayed, 0)),
     ]
     if not cohort.any():
         return None
-    axes = new_axes("round", "clients")
-    stack(axes, _numbers(run), [layer for layer in layers if layer[2].any()])
-    round_axis(axes, _numbers(run))
-    legend(axes, columns=2)
     survivors = run.series("survivors")[~abandoned]
     caption = f"{np.mean(cohort):.4g} clients asked a round on average"
     if len(survivors):
         caption += f"; {np.mean(survivors):.4g} in the sum of a completed round"
     alt = f"Cohort by round, with clients lost at each stage; {caption}."
-    return Picture("Who took part", to_svg(axes, "cohort", alt), f"{caption}.")
+    chart = _stacked(run, "clients", words.number, *layers)
+    return Picture("Who took part", drawn(chart, alt), f"{caption}.")
 
 
 def _noise(run: RunRecord) -> Picture | None:
@@ -204,23 +229,18 @@ def _noise(run: RunRecord) -> Picture | None:
         return None
     at = np.array(_numbers(run))[known]
     average, noise = average[known], np.nan_to_num(noise[known])
-    axes = new_axes("round", "L2 norm")
-    line(axes, at, average, "accent", "opened average")
+    lines = [line("opened average", "accent", at, average)]
     caption = f"In round {at[-1]} the average that was opened has norm {words.number(average[-1])}"
     if noise.any():
         signal = np.sqrt(np.maximum(average**2 - noise**2, 0))
-        line(axes, at, noise, "local", "its noise, expected", marker="s")
-        line(axes, at, signal, "release", "signal, estimated", marker="^", dashed=True)
+        lines.append(line("its noise, expected", "local", at, noise, shape="s"))
+        lines.append(line("signal, estimated", "release", at, signal, shape="^", dash="--"))
         caption += (
             f", the noise in it {words.number(noise[-1])}; what is left, the root of the "
             f"difference of their squares, is about {words.number(signal[-1])}"
         )
-    axes.set_ylim(bottom=0)
-    plain_ticks(axes.yaxis)
-    shade(axes, _numbers(run), _abandoned(run), "abandoned round")
-    round_axis(axes, _numbers(run))
-    legend(axes, columns=2)
-    return Picture("Signal and noise", to_svg(axes, "noise", f"{caption}."), f"{caption}.")
+    chart = _over_rounds(run, linear("L2 norm", _all(lines), words.number, least=0.0), *lines)
+    return Picture("Signal and noise", drawn(chart, f"{caption}."), f"{caption}.")
 
 
 def _clips(run: RunRecord) -> Picture | None:
@@ -229,17 +249,13 @@ def _clips(run: RunRecord) -> Picture | None:
     if not known.any():
         return None
     at, clip = np.array(_numbers(run))[known], clip[known]
-    axes = new_axes("round", "clip, log scale")
-    line(axes, at, clip, "accent", "clip")
-    log_scale(axes, "y", clip)
-    shade(axes, _numbers(run), _abandoned(run), "abandoned round")
-    round_axis(axes, _numbers(run))
-    legend(axes)
+    upward = logarithmic("clip, log scale", clip, words.number)
     caption = (
         f"The clip moved from {words.number(clip[0])} in round {at[0]} to "
         f"{words.number(clip[-1])} in round {at[-1]}, after the norms of the updates."
     )
-    return Picture("Adaptive clip", to_svg(axes, "clip", caption), caption)
+    chart = _over_rounds(run, upward, line("clip", "accent", at, clip))
+    return Picture("Adaptive clip", drawn(chart, caption), caption)
 
 
 def _fractions(run: RunRecord) -> Picture | None:
@@ -249,18 +265,17 @@ def _fractions(run: RunRecord) -> Picture | None:
         return None
     at, fraction = np.array(_numbers(run))[known], fraction[known]
     quantile = run.experiment.privacy.clip_quantile
-    axes = new_axes("round", "fraction of updates")
-    line(axes, at, fraction, "accent", "within the clip, noised")
-    axes.axhline(quantile, color=colour("muted"), lw=1, ls=":", label=f"{quantile:g}: wanted")
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    shade(axes, _numbers(run), _abandoned(run), "abandoned round")
-    round_axis(axes, _numbers(run))
-    legend(axes)
+    upward = linear(
+        "fraction of updates", [*fraction, quantile], words.percent,
+        mark=lambda v: f"{100 * v:.4g} %",
+    )  # fmt: skip
+    within = line("within the clip, noised", "accent", at, fraction)
     caption = (
         f"Of the updates, {words.percent(float(np.mean(fraction)))} were within the clip on "
         f"average, where {words.percent(quantile)} are wanted.{_noise_of_fractions(run)}"
     )
-    return Picture("Updates within the clip", to_svg(axes, "fraction", caption), caption)
+    chart = _over_rounds(run, upward, within, levels=[Level(f"{quantile:g}: wanted", quantile)])
+    return Picture("Updates within the clip", drawn(chart, caption), caption)
 
 
 def _noise_of_fractions(run: RunRecord) -> str:
@@ -277,18 +292,16 @@ def _traffic(run: RunRecord) -> Picture | None:
     if not (np.isfinite(up).any() and np.isfinite(down).any()):
         return None
     at = np.array(_numbers(run))[done]
-    axes = new_axes("round", "bytes a client")
-    line(axes, at, up, "accent", "sent by a client")
-    line(axes, at, down, "part1", "received by a client", marker="s")
-    axes.set_ylim(bottom=0)
-    plain_ticks(axes.yaxis, lambda v, _: words.size(v))
-    round_axis(axes, _numbers(run))
-    legend(axes)
+    lines = [
+        line("sent by a client", "accent", at, up),
+        line("received by a client", "part1", at, down, shape="s"),
+    ]
+    upward = linear("a client", _all(lines), words.size, least=0.0, mark=words.size)
     caption = (
         f"A client sends {words.size(float(np.nanmean(up)))} and receives "
         f"{words.size(float(np.nanmean(down)))} a round, on average."
     )
-    return Picture("Bytes", to_svg(axes, "bytes", caption), caption)
+    return Picture("Bytes", drawn(_over_rounds(run, upward, *lines), caption), caption)
 
 
 def _seconds(run: RunRecord) -> Picture | None:
@@ -297,17 +310,22 @@ def _seconds(run: RunRecord) -> Picture | None:
         return None
     stages = {stage: np.nan_to_num(run.nested("stage_seconds", stage)) for stage in Stage}
     rest = np.maximum(np.nan_to_num(total) - sum(stages.values()), 0)
-    layers = [(f"part{i}", str(stage), stages[stage]) for i, stage in enumerate(Stage, 1)]
-    layers.append(("rest", "server, tests", rest))
-    axes = new_axes("round", "seconds")
-    stack(axes, _numbers(run), [layer for layer in layers if layer[2].any()])
-    plain_ticks(axes.yaxis)
-    round_axis(axes, _numbers(run))
-    legend(axes)
+    layers = [Layer(str(stage), f"part{i}", stages[stage]) for i, stage in enumerate(Stage, 1)]
+    chart = _stacked(run, "seconds", words.duration, *layers, Layer("server, tests", "rest", rest))
     said = f"A round takes {words.duration(float(np.nanmean(total)))} on average."
     alt = f"Seconds of each round by stage; {said}"
-    caption = f"{said} Local training is part of contribute."
-    return Picture("Seconds", to_svg(axes, "seconds", alt), caption)
+    return Picture("Seconds", drawn(chart, alt), f"{said} Local training is part of contribute.")
+
+
+def _histogram(
+    values: NDArray[np.float64], across: Axis, noun: str, colour: str, ends: tuple[float, float]
+) -> Chart:
+    """Return how many values are in each of 32 parts of an axis."""
+    counts, borders = np.histogram(values, bins=_BINS, range=ends)
+    layer = Layer(noun, colour, counts.astype(np.float64))
+    levels = (Level("uniform", len(values) / _BINS, "ink"),) if ends == (0.0, 1.0) else ()
+    upward = linear(noun, counts, words.number, least=0.0)
+    return Chart(across, upward, layers=(layer,), levels=levels, borders=borders)
 
 
 def _masked(run: RunRecord) -> Picture | None:
@@ -315,13 +333,12 @@ def _masked(run: RunRecord) -> Picture | None:
     if words_seen is None or not len(words_seen):
         return None
     hidden = run.experiment.secagg.protocol == "pairwise"
-    axes = new_axes("value of a word, as a part of the ring", "words")
-    counts, borders = np.histogram(words_seen, bins=_BINS, range=(0.0, 1.0))
-    axes.stairs(counts, borders, fill=True, color=colour("local" if not hidden else "accent"))
-    axes.axhline(len(words_seen) / _BINS, color=colour("ink"), lw=0.9, ls="--", label="uniform")
-    axes.set_xlim(0, 1)
-    plain_ticks(axes.yaxis)
-    legend(axes)
+    across = linear(
+        "value of a word, as a part of the ring", [], lambda v: f"about {v:.3f} of the ring",
+        least=0.0, most=1.0,
+    )  # fmt: skip
+    colour = "accent" if hidden else "local"
+    chart = _histogram(words_seen, across, "words", colour, (0.0, 1.0))
     caption = (
         "One client's vector as it reached the server: every value of the ring about equally "
         "often. By itself it carries no information."
@@ -330,19 +347,18 @@ def _masked(run: RunRecord) -> Picture | None:
     )
     caption += f" {len(words_seen):,} words are shown."
     title = "One masked contribution" if hidden else "One contribution, not masked"
-    return Picture(title, to_svg(axes, "masked", caption), caption)
+    return Picture(title, drawn(chart, caption), caption)
 
 
 def _opened(seen: Sight) -> Picture | None:
     if seen.total is None or not len(seen.total):
         return None
-    axes = new_axes("value of a coordinate", "coordinates")
-    counts, borders = np.histogram(seen.total, bins=_BINS)
-    axes.stairs(counts, borders, fill=True, color=colour("release"))
-    plain_ticks(axes.yaxis)
-    plain_ticks(axes.xaxis, lambda v, _: f"{v:.3g}")
+    low, high = float(seen.total.min()), float(seen.total.max())
+    low, high = (low, high) if high > low else (low - 0.5, high + 0.5)
+    across = linear("value of a coordinate", seen.total, lambda v: f"about {v:.3g}")
+    chart = _histogram(seen.total, across, "coordinates", "release", (low, high))
     caption = (
         f"The average of the same round, opened: {len(seen.total):,} coordinates with "
         f"standard deviation {words.number(float(np.std(seen.total)))}."
     )
-    return Picture("The opened sum", to_svg(axes, "opened", caption), caption)
+    return Picture("The opened sum", drawn(chart, caption), caption)

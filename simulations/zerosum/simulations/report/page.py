@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from zerosum.client.spec import Spec
+from zerosum.client.spec import MEANINGFUL_EPSILON, Spec
 from zerosum.secagg.stages import Stage
 from zerosum.server.privacy.noised_ratio import NOISE_STD
 from zerosum.server.privacy.observers import OBSERVERS
@@ -120,15 +120,17 @@ def _tiles(run: RunRecord) -> Iterator[tuple[str, str, str]]:
         notes += [f"of round {earlier[name]}"] if name in earlier else []
         notes += [] if noise is None else ["with the standard deviation of its noise"]
         yield words.title(name), words.metric(name, value, noise), ", ".join(notes)
-    abandoned = f"{len(run.abandoned):,} abandoned" if run.rounds else ""
-    yield "Rounds", f"{len(run.rounds):,} of {run.experiment.rounds:,}", abandoned
     for name in OBSERVERS:
         bound = run.bounds.get(name)
         if bound is not None:
             at = f"at delta {words.delta(bound.delta)}" if bound.finite else "no bound"
             if name == "release" and bound.finite:
                 at += "; " + words.COUNTS
+            if bound.finite and bound.value > MEANINGFUL_EPSILON:
+                at += "; no meaningful protection on its own"
             yield f"Epsilon, {name}", epsilon_text(bound.value), at
+    abandoned = f"{len(run.abandoned):,} abandoned" if run.rounds else ""
+    yield "Rounds", f"{len(run.rounds):,} of {run.experiment.rounds:,}", abandoned
     failures = run.failures
     if failures is not None and failures.clients_failed:
         yield "Failures", f"{failures.clients_failed:,}", "of clients in training"

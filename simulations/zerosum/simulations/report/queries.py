@@ -16,8 +16,8 @@ from zerosum.server.privacy.rounding import epsilon_text, remainder_text
 from zerosum.server.runs.run_folder import REPORT
 from zerosum.simulations.report import queries_words
 from zerosum.simulations.report.html import fill
+from zerosum.simulations.report.places import Scale, number_at
 from zerosum.simulations.report.queries_figures import between, cell_names, figures
-from zerosum.simulations.report.queries_places import Scale, number_at
 from zerosum.simulations.report.queries_record import (
     AnswerRecord,
     QueryRecord,

@@ -10,7 +10,7 @@ from zerosum.server.analytics.intervals import deviation_half_widths
 from zerosum.server.analytics.noise_law import ReleasedNoise
 from zerosum.server.analytics.quantiles import LeafCounts, excess_rank_deviations, leaf_counts
 from zerosum.server.analytics.released_answer import Reals
-from zerosum.simulations.report.queries_places import Scale, number_at
+from zerosum.simulations.report.places import Scale, number_at
 from zerosum.simulations.report.queries_record import AnswerRecord
 
 TOP, HEIGHT = 20.0, 220.0

@@ -13,8 +13,8 @@ import numpy as np
 
 from zerosum.client.queries.schema import OTHER, IntegerColumn, NumberColumn, Schema
 from zerosum.server.analytics.released_answer import Axis, Reals
+from zerosum.simulations.report.places import Scale, number_at, ticks
 from zerosum.simulations.report.queries_curve import Curve, curve
-from zerosum.simulations.report.queries_places import Scale, number_at, ticks
 from zerosum.simulations.report.queries_record import AnswerRecord
 from zerosum.simulations.report.queries_shapes import (
     Bar,

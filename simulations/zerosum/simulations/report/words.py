@@ -103,6 +103,13 @@ def outcome(run: RunRecord) -> list[str]:
     return [_progress(run), _learnt(run), *_best(run), *_protected(run)]
 
 
+def state(run: RunRecord) -> tuple[str, str]:
+    """Return how a run stands, in a word or three, and how grave that is: "", "warn" or "bad"."""
+    if run.untrained or nothing_learnt(run.rounds):
+        return "Learnt nothing", "bad"
+    return ("Finished", "") if run.finished else ("Not finished", "warn")
+
+
 def _progress(run: RunRecord) -> str:
     done, planned = len(run.rounds), run.experiment.rounds
     clients = f" over {count(run.population, 'client')}" if run.population else ""
