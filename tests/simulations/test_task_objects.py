@@ -59,7 +59,7 @@ PRIVATE = {
     "data": {"clients": 6},
     "privacy": {"delta": 0.01},
     "sampling": {"cohort": 4},
-    "secagg": {"threshold": 2},
+    "secagg": {"protocol": "ideal"},
 }
 
 
@@ -81,6 +81,7 @@ def test_an_object_trains_bit_for_bit_as_its_name(here, values, monkeypatch):
     quiet = partial(run, report=False)
     by_name = bits(quiet({**values, "task": "object_task:ObjectTask"}))
     assert bits(quiet({**values, "task": ObjectTask()})) == by_name
+    assert len(by_name[0]) == values["rounds"]
     assert bits(quiet(values, task=ObjectTask)) == by_name
     assert bits(quiet(load_experiment({**values, "task": ObjectTask()}))) == by_name
     serial = quiet(values, task=ObjectTask(), overrides=["engine=serial"])
