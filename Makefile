@@ -53,10 +53,15 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.installed
+# Pages that code writes, then the site in docs/_build/html. It is built from nothing each time: its
+# tutorials run, and a warning, an error in one, or a public name without an entry fails.
+docs: $(VENV)/.installed-docs
 	$(BIN)/python -m zerosum.simulations.commands.configuration_page > docs/configuration.md
 	$(BIN)/python docs/wire_example.py > docs/secagg-wire-example.md
 	$(BIN)/python -m zerosum.simulations.commands.readme_figures
+	rm -rf docs/_build
+	$(BIN)/python -m sphinx -b html -q -n -W --keep-going -d docs/_build/doctrees docs docs/_build/html
+	$(BIN)/python .ci/check_site.py docs/_build/html
 
 clean:
 	rm -rf $(VENV)
@@ -72,6 +77,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.installed-test: $(VENV)/.installed
 	$(BIN)/python -m pip install $(PIP_ARGS) -c constraints.txt -e ".[test]"
+	touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(BIN)/python -m pip install $(PIP_ARGS) -c constraints.txt -e ".[docs]"
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

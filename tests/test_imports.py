@@ -18,6 +18,7 @@ def packages_after(module):
     return set(done.stdout.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
     ["zerosum.client", "zerosum.client.flower.client_app", "zerosum.client.flower.private_mod"],

@@ -37,6 +37,7 @@ def test_a_name_that_is_not_public_is_an_attribute_error(part: str) -> None:
         importlib.import_module(part).no_such_name  # noqa: B018
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", PARTS[1:])
 def test_a_part_is_imported_without_torch(part: str) -> None:
     code = f"import sys, {part}; sys.exit('torch' in sys.modules)"

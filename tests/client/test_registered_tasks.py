@@ -118,6 +118,7 @@ def test_missing_metadata_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch
         resolve_task("digits", DataSpec(), ModelSpec(), 0)
 
 
+@pytest.mark.slow
 def test_pandas_is_imported_only_where_a_table_is_read(tmp_path: Path) -> None:
     """In a fresh process, as a deployed node is at every stage."""
     (tmp_path / "table.csv").write_text("age,label\n" + "1,0\n2,1\n3,0\n4,1\n" * 5)

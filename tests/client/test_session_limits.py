@@ -221,6 +221,7 @@ def test_a_record_of_an_older_version_is_gone_on_from(tmp_path):
         node.begin(b"old", 4)
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(

@@ -1,12 +1,15 @@
 """Remove from this process what Windows lacks: for a subprocess, before zerosum is imported."""
 
 import os
+import shutil
 import signal
 import sys
 import types
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
-MODULES = ("fcntl", "resource", "pwd", "grp", "termios", "tty", "syslog")
+MODULES = ("fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog")
 OF_OS = (
     "fork", "forkpty", "getuid", "geteuid", "getgid", "getegid", "getpgid", "setsid", "killpg",
     "sched_getaffinity", "sched_setaffinity", "fchmod", "fchown", "chown", "pread", "pwrite",
@@ -40,6 +43,64 @@ class Locks(types.ModuleType):
             self.held.add(key)
 
 
+FORBIDDEN = frozenset('<>:"|?*') | {chr(code) for code in range(32)}
+"""Letters that no name has there."""
+
+RESERVED = {
+    "con",
+    "prn",
+    "aux",
+    "nul",
+    *(f"{kind}{n}" for kind in ("com", "lpt") for n in range(1, 10)),
+}
+
+
+def watched(root: Path) -> None:
+    """Refuse under a folder what NTFS refuses: names, links, and to move or remove open files.
+
+    Audit hooks see what any code of this process does, and cannot be taken away.
+    """
+
+    def look(event: str, arguments: tuple[Any, ...]) -> None:
+        if event not in ("open", "os.mkdir", "os.rename", "os.remove", "os.symlink", "os.link"):
+            return
+        paths = [each for each in arguments[:2] if isinstance(each, str | os.PathLike)]
+        inside = [os.path.abspath(path) for path in paths if within(os.path.abspath(path), root)]
+        if event in ("os.symlink", "os.link") and inside:
+            raise OSError(1314, "A required privilege is not held by the client")
+        for path in inside:
+            check_name(path, root)
+        if event in ("os.rename", "os.remove"):
+            for path in inside:
+                if path in opened_files():
+                    raise PermissionError(13, "The process cannot access the file", path)
+
+    sys.addaudithook(look)
+
+
+def within(path: str, root: Path) -> bool:
+    """Tell whether a path lies under a folder."""
+    return path.startswith(f"{root}{os.sep}")
+
+
+def check_name(path: str, root: Path) -> None:
+    """Refuse a name that NTFS does not take."""
+    for name in os.path.relpath(path, root).split(os.sep):
+        stem = name.partition(".")[0].lower()
+        if set(name) & FORBIDDEN or name[-1] in " ." or stem in RESERVED:
+            raise OSError(22, "Invalid argument", path)
+
+
+def opened_files() -> set[str]:
+    """Return the files that this process has open, or mapped into its memory."""
+    found = set()
+    for link in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found.add(os.readlink(f"/proc/self/fd/{link}"))
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        return found | {line.split(maxsplit=5)[5].strip() for line in maps if line.count("/")}
+
+
 def pretend() -> Locks:
     """Take away what Windows lacks, other packages imported, and give it locks of its kind."""
     import flwr.app
@@ -57,6 +118,7 @@ def pretend() -> Locks:
         for name in names:
             if hasattr(module, name):
                 delattr(module, name)
+    shutil._use_fd_functions = False  # type: ignore[attr-defined]  # by names alone
     given: Any = os.open
 
     def opened(path: Any, *arguments: Any, **more: Any) -> int:

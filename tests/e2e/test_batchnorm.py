@@ -157,6 +157,7 @@ def test_a_run_equals_averaging_state_dicts_by_hand(tmp_path, monkeypatch, refer
     assert fresh < right, "the control: without the averaged statistics it is a worse model"
 
 
+@pytest.mark.slow
 def test_clients_weigh_by_their_examples_in_statistics_too(tmp_path, monkeypatch):
     task = NormalisedTask(unequal=True)
     weighted = ["training.weighting=examples", "training.max_examples=40"]

@@ -232,6 +232,7 @@ def rows(folder):
         return [{**row, "cpu_seconds": ""} for row in csv.DictReader(file)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("what", "code"), [("interrupt once", 130), ("raise once", 1)])
 def test_the_last_line_of_ended_attacks_plays_what_is_left(
     zerosum, tmp_path, monkeypatch, what, code

@@ -230,6 +230,7 @@ def who(in_it):
 BEFORE_THE_VECTOR = ("advertise", "share", "contribute")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("server", "stage"), CASES)
 def test_rubbish_costs_its_own_sum_and_not_the_other_in_the_same_message(bench, server, stage):
     grid = bench(server, (2, stage), "rubbish")

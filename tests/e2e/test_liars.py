@@ -55,6 +55,7 @@ def lines_of(folder):
     return [json.loads(line) for line in (folder / METRICS).read_text().splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", ["malicious", "semi-honest"])
 def test_a_liar_is_named_in_its_round_and_left_out_of_those_after(tmp_path, a_liar, server):
     result = run(tmp_path / "run", f"secagg.server={server}")

@@ -302,6 +302,7 @@ def test_a_client_has_one_vector_a_session_on_its_way():
         futures.submit(work(b"s", b"r"), client(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["client", "secagg", "server", "simulations"])
 def test_no_update_waits_in_a_slot(part):
     """Of the mailbox between engine and handler nothing is left."""

@@ -252,6 +252,7 @@ def test_a_node_whose_file_breaks_still_sends_its_share_and_says_so_at_home(coun
     assert spent(counting) == [3, 3, 3], "what it sends is noise, and costs what records cost"
 
 
+@pytest.mark.slow
 def test_a_node_that_lacks_its_file_or_a_column_never_says_hello(counting, caplog):
     (counting.folder / "clinic2" / "patients.csv").unlink()
     with pytest.raises(ConfigError, match="1 of 3 clients have not said hello: 2"):
@@ -281,6 +282,7 @@ def test_a_plan_that_these_nodes_cannot_answer_is_refused_before_anything(
     assert spent(counting) == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_a_folder_goes_on_as_it_was_begun_and_where_it_was(counting, tmp_path):
     counting.serve()
     with pytest.raises(ConfigError, match=r"budget of .* stays as it was begun"):
@@ -294,6 +296,7 @@ def test_a_folder_goes_on_as_it_was_begun_and_where_it_was(counting, tmp_path):
         counting.serve(resume=str(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pipeline", "messages"), [("true", 5 + 3 + 3), ("false", 5 + 5 + 5)])
 def test_the_next_questions_keys_ride_along_with_a_sum(counting, pipeline, messages):
     sent = []
@@ -311,6 +314,7 @@ def test_the_next_questions_keys_ride_along_with_a_sum(counting, pipeline, messa
     assert spent(counting) == [3, 3, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["advertise", "contribute"])
 def test_a_sum_that_was_given_up_is_asked_for_under_a_new_number(counting, stage):
     """A node begins a session once; the keys that rode along with the first attempt are dropped."""

@@ -98,6 +98,7 @@ class Seeded(DeployedEnvironment):
         return bytes(32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "privacy"),
     [
@@ -136,6 +137,7 @@ def answered(federation, request, rounds, run=b"run"):
     return opened
 
 
+@pytest.mark.slow
 def test_a_node_stops_before_its_budget_is_spent_whoever_asks(tmp_path, caplog):
     federation = Federation(tmp_path / "nodes")
     request = query_request(COUNT, population=NODES)  # epsilon 0.1, of 0.3
@@ -180,6 +182,7 @@ KILLS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "after", "charged"), KILLS)
 def test_a_node_killed_anywhere_never_answers_beyond_its_budget(tmp_path, method, after, charged):
     """Between the record on the disk and the answer, a contribution is paid for and never sent."""

@@ -102,6 +102,7 @@ def test_a_rule_learns_beside_a_liar(tmp_path, liar, rule):
     assert result.summary["rule"] == rule
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "rule"),
     [

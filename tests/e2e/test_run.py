@@ -101,6 +101,7 @@ def test_a_run_leaves_everything_it_promises(pairwise):
     )
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not(pairwise, tmp_path):
     again = run("digits", overrides=PER_CLIENT, out=tmp_path / "again")
     other = run("digits", overrides=[*PER_CLIENT, "seed=1"], out=tmp_path / "other")
@@ -110,6 +111,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(pairwise, tmp_p
     assert model_bytes(other.folder) != model_bytes(pairwise.folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["ideal", "none"])
 def test_masks_leave_no_trace_in_the_model(pairwise, tmp_path, protocol):
     other = run(
@@ -188,6 +190,7 @@ def test_a_target_epsilon_is_met_from_below(tmp_path):
 SEMI_HONEST = ["secagg.server=semi-honest", "secagg.threshold=3"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("server", "chance"), [(["sampling.cohort=20"], 0.08), (SEMI_HONEST, 0.15)]
 )

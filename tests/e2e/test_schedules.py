@@ -130,6 +130,7 @@ def vector(result: Any) -> np.ndarray:
     return np.concatenate([value.ravel() for value in result.model.values()])
 
 
+@pytest.mark.slow
 def test_a_run_is_torchs_optimizers_and_schedulers_by_hand(tmp_path):
     result = api.run(CONFIG, out=tmp_path / "run", report=False)
     np.testing.assert_allclose(vector(result), by_hand(), rtol=0, atol=2e-5)
@@ -155,6 +156,7 @@ def test_updates_are_normalised_before_they_are_averaged(tmp_path):
     assert np.abs(vector(other) - vector(result)).max() > 1e-3, "the control: none"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overrides", [[], ["training.optimizer=SGD", "training.options={}"]])
 def test_an_interrupted_schedule_goes_on_to_the_same_bits(tmp_path, overrides):
     whole = api.run(CONFIG, overrides=overrides, out=tmp_path / "whole", report=False)
@@ -172,6 +174,7 @@ def test_an_interrupted_schedule_goes_on_to_the_same_bits(tmp_path, overrides):
     assert '"server_lr":' in (resumed.folder / METRICS).read_text()
 
 
+@pytest.mark.slow
 def test_rounds_grow_where_no_rate_follows_them(tmp_path):
     api.run(CONFIG, out=tmp_path / "fixed", report=False)
     with pytest.raises(ConfigError, match=r'rates follow .* \(training.schedule = "cosine"\)'):

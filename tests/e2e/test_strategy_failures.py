@@ -41,6 +41,7 @@ LOST = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", LOST)
 def test_the_mean_is_that_of_those_whose_vector_came(when, grid_of, tmp_path):
     lost, missing = LOST[when]

@@ -138,6 +138,7 @@ def test_a_target_epsilon_is_met(grid_of, tmp_path):
     assert 2.9 < strategy.epsilon["release"].value <= 3.0
 
 
+@pytest.mark.slow
 def test_cohorts_of_ones_own_sampling_are_amplified(grid_of, tmp_path):
     def spent(**sampling):
         settings = NOISY | {"secagg": {"server": "semi-honest", "dropout": 0.0}}
@@ -179,6 +180,7 @@ def test_a_noised_evaluation_is_charged(grid_of, tmp_path, caplog):
     assert "survivors" not in public
 
 
+@pytest.mark.slow
 def test_a_client_whose_epsilon_is_spent_declines_before_it_trains(grid_of, tmp_path, caplog):
     calls = []
     policy = tmp_path / "bounded.toml"

@@ -70,6 +70,7 @@ def test_what_is_sent_survives_flowers_own_bytes(grid_of, tmp_path):
     assert set(result.evaluate_metrics_clientapp[2]) == {"eval_loss", "eval_acc"}
 
 
+@pytest.mark.slow
 def test_an_adaptive_clip_follows_the_norms(grid_of, tmp_path):
     settings = NOISY | {"privacy": {"honest_fraction": 0.6, "clipping": "adaptive"}, "clip": 1e-3}
     seen = Wire(client_app([private_mod]))
@@ -137,6 +138,7 @@ def test_weights_are_one_more_coordinate_under_the_mask(grid_of, tmp_path):
     assert np.abs(uniform - expected["layer.weight"]).max() > 0.05, "weights make a difference"
 
 
+@pytest.mark.slow
 def test_the_server_withstood_may_be_a_lying_one(grid_of, tmp_path, make_keys):
     keys = make_keys(tmp_path / "keys", CLIENTS)
     policy = tmp_path / "strict.toml"
@@ -162,6 +164,7 @@ def test_the_server_withstood_may_be_a_lying_one(grid_of, tmp_path, make_keys):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [None, {"lr": 0.1, "name": "x"}])
 def test_a_run_config_is_that_of_the_run_or_the_one_that_is_given(given, grid_of, tmp_path):
     grid = grid_of(client_app([private_mod]))

@@ -83,6 +83,7 @@ def test_another_runs_checkpoint_is_refused(folder, tmp_path):
         api.resume(folder, overrides=["rounds=3"], report=False)
 
 
+@pytest.mark.slow
 def test_what_a_crash_leaves_behind_is_accepted(folder, finished):
     """Lines of the next round, whole or torn, were written ahead and count."""
     line = {"type": "contributions", "key": [3, 0, "train", 0], "cohort": 12, "clients": [0, 1]}

@@ -58,7 +58,7 @@ class Auc(Halves):
 
 
 BASE = {
-    "task": "halves",
+    "task": "digits",
     "rounds": 3,
     "engine": "serial",
     "sampling": {"kind": "everyone"},
@@ -117,7 +117,9 @@ def test_what_is_no_figure_is_refused_before_the_run(run, tmp_path, answer, said
 
 
 def test_a_method_that_fails_is_refused_before_the_run(run, tmp_path) -> None:
-    with pytest.raises(TaskError, match=r"test_metrics\(outputs, targets\) fails on all of"):
+    with pytest.raises(
+        TaskError, match=r"test_metrics\(outputs, targets\) fails on all of test_da"
+    ):
         run(Auc(fails_at=(1,)))
     assert not (tmp_path / "run").exists()
 

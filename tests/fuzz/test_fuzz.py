@@ -70,6 +70,7 @@ def test_no_length_makes_a_reader_allocate_what_the_message_does_not_hold(target
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_a_large_message_takes_a_small_multiple_of_its_length():
     clients = 20_000
     cohort = b"".join(index.to_bytes(8, "big") for index in range(clients))

@@ -134,6 +134,7 @@ def test_both_routes_meet_the_published_vectors(case, rate, z, count) -> None:
     assert bound * (1 - 1e-4) <= found <= 1.06 * bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "z", "count"), [(0.15, PRESET_Z, 40), (0.01, 1.048, 1000)])
 def test_a_third_voice_agrees(rate: float, z: float, count: int) -> None:
     third = PLDAccountant().compose(PoissonSampledDpEvent(rate, GaussianDpEvent(z)), count)
@@ -409,6 +410,7 @@ def no_more_than_needed(row: Row, share: float = 1.001) -> bool:
     return row.ratio < 1.001
 
 
+@pytest.mark.slow
 def test_noise_of_few_integers_costs_more_than_the_gaussian_beside_it(tmp_path: Path) -> None:
     plan, config = plan_files("mnist5k", tmp_path, "encoding.bits=8")
     setting = read(plan, config)
@@ -466,6 +468,7 @@ def changed(
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["hospitals", "digits"])
 def test_a_run_prints_what_is_true(name: str, request: pytest.FixtureRequest) -> None:
     folder = request.getfixturevalue(name)

@@ -25,6 +25,7 @@ def audited(*overrides: str, **plan) -> dict:
     return run_audit(load_experiment("mnist5k", [*IDEAL, *overrides]), AuditPlan(**sizes))
 
 
+@pytest.mark.slow
 def test_an_audit_says_what_it_did() -> None:
     found = audited()
     assert found["canaries"] == 120

@@ -1,11 +1,14 @@
 """Experiments by name, file, values and spec are the same experiments."""
 
+from pathlib import Path
+
 import pytest
 
+from zerosum.client.task import TaskError
 from zerosum.server.config import ConfigError, to_toml
 from zerosum.server.spec import Experiment
 from zerosum.simulations.commands.configuration_page import keys_page
-from zerosum.simulations.config import experiment_names, load_experiment
+from zerosum.simulations.config import attempt, experiment_names, load_experiment
 
 
 @pytest.mark.parametrize("name", experiment_names())
@@ -63,3 +66,21 @@ def test_the_page_of_keys_names_every_key_with_a_meaning():
         assert row.split(" | ")[-1].strip(" |"), f"no meaning: {row}"
     assert all(f"`[{name}]`" in page for name in ("privacy", "secagg", "training"))
     assert Experiment().name in page
+
+
+def test_a_path_meant_from_the_experiments_folder_is_named(tmp_path: Path) -> None:
+    message = 'data.path = "x.csv": no such file; give a .csv file; did you mean "z.csv"?'
+
+    def read(experiment: Experiment) -> None:
+        raise TaskError(message)
+
+    file = tmp_path / "e.toml"
+    file.write_text('task = "table"\ndata = { path = "x.csv", label = "y" }\n')
+    with pytest.raises(TaskError) as caught:
+        attempt(file, [], read)
+    assert str(caught.value) == message  # there is none beside it either
+    (tmp_path / "x.csv").touch()
+    with pytest.raises(TaskError) as caught:
+        attempt(file, [], read)
+    assert str(caught.value).endswith(f"write data.path = '{tmp_path / 'x.csv'}'")
+    assert "did you mean" not in str(caught.value)

@@ -97,6 +97,7 @@ def test_noise_and_evaluation_follow_batched_training(tmp_path, device):
     assert batched.summary["epsilon"] == fast.summary["epsilon"]
 
 
+@pytest.mark.slow
 def test_dp_sgd_inside_training_runs_on_the_device(tmp_path, device):
     settings = ["secagg.protocol=ideal", "engine=serial", *DP_SGD]
     here = run(tmp_path / "a", *settings, f"device={device}")

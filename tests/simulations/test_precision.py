@@ -50,6 +50,7 @@ def command(out, *settings: str):
     return CliRunner().invoke(app, ["run", "digits", *given, "--out", str(out)])
 
 
+@pytest.mark.slow
 @native
 def test_bits_do_not_depend_on_the_workers(tmp_path):
     serial = run(tmp_path / "a", BF16, "engine=serial")
@@ -108,6 +109,7 @@ def test_the_command_refuses_a_processor_without_it(tmp_path, monkeypatch):
     preflight.check_precision(api.load_experiment("digits", OPEN))
 
 
+@pytest.mark.slow
 @native
 def test_a_run_is_continued_in_its_own_precision(tmp_path):
     run(tmp_path / "run", BF16)

@@ -270,6 +270,7 @@ def test_workers_asked_for_in_a_daemonic_worker_are_refused(tmp_path: Path, sett
     assert 'or "auto"' in said
 
 
+@pytest.mark.slow
 def test_a_child_forked_in_the_midst_of_a_run_may_run(tmp_path: Path) -> None:
     found: list[Any] = []
 

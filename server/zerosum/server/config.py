@@ -1,7 +1,8 @@
 """Reading an experiment: TOML, dotted overrides, and errors that a person can act on."""
 
+import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,15 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
+from zerosum.client.files import toml_file
 from zerosum.client.files.operating_system import readable
 from zerosum.client.nearest_word import nearest
+from zerosum.client.spec.complaints import complaints
+from zerosum.client.user_error import UserError
 from zerosum.server.spec import RULE_KEYS, Experiment
 
 
-class ConfigError(ValueError):
+class ConfigError(UserError, ValueError):
     """The user's configuration is wrong; the message is one line: key, value, allowed, cure."""
 
 
@@ -37,26 +41,16 @@ def read_toml(path: Path) -> dict[str, Any]:
         If the file is missing, unreadable or not TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise ConfigError(f"experiment file {path} does not exist: check the path") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"experiment file {path} cannot be read: {error}; save it as UTF-8"
-        ) from None
-    except OSError as error:
-        raise ConfigError(
-            f"experiment file {path} cannot be read: {error.strerror or error}; give a TOML file"
-        ) from None
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
-        raise ConfigError(f"experiment file {path} is not valid TOML: {error}") from None
+        return toml_file.read_toml(path, "experiment file")
+    except toml_file.TomlError as error:
+        raise ConfigError(str(error)) from None
 
 
 def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
     """Return ``values`` with overrides ``a.b=c`` applied; ``c`` is TOML, or else a bare string.
 
     The bare word ``unset`` takes a key, or a section, out: its default holds again. So does
-    ``none`` where that is what the default says, as for ``data.limit``. Setting one of
+    ``none`` where by default there is none, as of ``data.limit``. Setting one of
     two exclusive keys (``privacy.epsilon`` and ``noise_multiplier``, ``training.epochs`` and
     ``steps``) takes the other out by itself, and so does setting what a key depends on to a value
     under which it means nothing, as ``privacy.unit=client`` for ``privacy.lot``.
@@ -233,13 +227,7 @@ def all_keys(model: type[BaseModel] = Experiment, prefix: str = "") -> list[str]
     list of str
         In the order of the fields.
     """
-    keys: list[str] = []
-    for name, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            keys += all_keys(field.annotation, f"{prefix}{name}.")
-        else:
-            keys.append(prefix + name)
-    return keys
+    return list(defaults(model, prefix))
 
 
 _RIVALS = [frozenset({"epsilon", "noise_multiplier"}), frozenset({"epochs", "steps"})]
@@ -259,21 +247,50 @@ UNSET = "unset"
 
 _NONE = "none"
 
-_MAY_BE_NONE = frozenset(
-    {
-        "data.clients",
-        "data.limit",
-        "data.project",
-        "model.components",
-        "model.inputs",
-        "privacy.examples",
-        "privacy.lot",
-        "training.steps",
-    }
-)
-"""Keys that ``none`` takes out, too: numbers of something that is not there where they are absent.
+_NOT_ABSENCE: Mapping[str, str] = {
+    "privacy.noise_multiplier": "privacy.model=none is without noise",
+    "evaluation.federated_metrics": "evaluation.federated_metrics={} is without any",
+    "data.features": "without any there is nothing to learn from",
+    "data.header": "data.header=false is without names",
+    "data.decimal": "data.thousands=none is without marks between thousands",
+    "data.separator": "where it is absent it is guessed",
+    "data.thousands": "none is a word of its own",
+}
+"""Keys that may be absent, and of which ``none`` would say something else than their absence.
 
-Not the noise: without privacy.noise_multiplier there is the default one, which is not none."""
+Without privacy.noise_multiplier there is the default noise, which is not none.
+"""
+
+
+@cache
+def keys_of_none() -> frozenset[str]:
+    """Return the keys that ``none`` takes out, as ``unset`` does: those absent by default."""
+    absent = {key for key, default in defaults().items() if default is None}
+    return frozenset(absent - _NOT_ABSENCE.keys())
+
+
+def defaults(model: type[BaseModel] = Experiment, prefix: str = "") -> dict[str, Any]:
+    """Return the default of every key.
+
+    Parameters
+    ----------
+    model : type of BaseModel
+        Whose fields, sections included.
+    prefix : str
+        Of each key.
+
+    Returns
+    -------
+    dict of str to object
+        In the order of the fields; None where a key is absent by default.
+    """
+    found: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            found |= defaults(field.annotation, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = field.get_default(call_default_factory=True)
+    return found
 
 
 def _drop_rival(section: dict[str, Any], key: str, given: set[str]) -> None:
@@ -291,9 +308,12 @@ def _drop_rival(section: dict[str, Any], key: str, given: set[str]) -> None:
 def _split_override(text: str) -> tuple[str, Any]:
     key, equals, raw = text.partition("=")
     key = key.strip()
-    if not equals or not key or "" in key.split(".") or key.count(".") > 3 or "\n" in text:
+    if not equals or not key or "" in key.split(".") or key.count(".") > 3 or "\n" in key:
         raise ConfigError(f"--set {text!r} is not of the form key=value, as rounds=10")
-    if raw.strip() == UNSET or (raw.strip() == _NONE and key in _MAY_BE_NONE):
+    if "\n" in raw:  # the lines after it would be keys of their own
+        cure = f"write {key}={json.dumps(raw.strip(), ensure_ascii=False)}"
+        raise ConfigError(f"--set {key} has a line break in its value: {cure}")
+    if raw.strip() == UNSET or (raw.strip() == _NONE and key in keys_of_none()):
         return key, _UNSET
     try:
         return key, tomllib.loads(f"value = {raw}")["value"]
@@ -304,27 +324,31 @@ def _split_override(text: str) -> tuple[str, Any]:
 
 
 def _explain(error: ValidationError, values: Mapping[str, Any]) -> str:
-    first = error.errors(include_url=False)[0]
-    path = [str(part) for part in first["loc"]]
-    if first["type"] == "extra_forbidden":
-        return _unknown_key(".".join(path), first["input"])
-    key = _known_prefix(path)
-    message = first["msg"].removeprefix("Value error, ")
-    message = message[:1].lower() + message[1:]
+    found = complaints(error)
+    first, message = found[0], found[0].reason
+    if first.kind == "extra_forbidden":
+        return _unknown_key(first.key, first.value)
+    key = _known_prefix(first.path)
     shown = look_up(values, key) if key else None
     given = "" if shown is None or key not in _keys() else f" = {shown!r}"
-    alternatives = [
-        str(e["msg"])[:1].lower() + str(e["msg"])[1:]
-        for e in error.errors(include_url=False)
-        if _known_prefix([str(part) for part in e["loc"]]) == key
-    ]
+    alternatives = [each.reason for each in found if _known_prefix(each.path) == key]
     if len(alternatives) > 1:
         message = ", or ".join(dict.fromkeys(alternatives))
     # What holds between keys names them itself, each with its section.
     where = f"{key or 'experiment'}{given}: "
-    if first["type"] == "value_error" and key not in _keys() and _named(message):
+    if first.kind == "value_error" and key not in _keys() and _named(message):
         where = ""
-    return f"{where}{message} (see docs/configuration.md)"
+    return f"{where}{message}{_taken_out(key, shown)} (see docs/configuration.md)"
+
+
+def _taken_out(key: str, shown: object) -> str:
+    """Return how a key is taken out, where its value is a word that was meant to."""
+    if shown not in (_NONE, UNSET) or key not in _keys():
+        return ""
+    default, other = defaults()[key], _NOT_ABSENCE.get(key)
+    what = "takes it out" if default is None else f"gives back its default, {default!r}"
+    said = f"; {other}" if other and shown == _NONE else ""
+    return f"{said}; {key}={UNSET} {what}"
 
 
 def _named(message: str) -> bool:
@@ -346,7 +370,7 @@ def _unknown_key(key: str, value: object) -> str:
     return f"unknown key {key} = {value!r}{cure}"
 
 
-def _known_prefix(path: list[str]) -> str:
+def _known_prefix(path: Sequence[str]) -> str:
     known = _keys()
     sections = {k.rpartition(".")[0] for k in known}
     for length in range(len(path), 0, -1):

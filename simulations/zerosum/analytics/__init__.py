@@ -2,7 +2,7 @@
 
 A :class:`Federation` has clients that hold tables, and one budget. Each function below makes a
 question; :meth:`Federation.ask` answers it by private sums, with its standard error and its
-epsilon, or returns the stored answer to the same question for free.
+epsilon, or returns the stored answer to the same question for free::
 
     from zerosum.analytics import Federation, count, histogram
 

@@ -8,7 +8,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from zerosum.client.files.operating_system import readable
+from zerosum.client.files.operating_system import named_path, readable
+from zerosum.client.given_task import GivenTask, named_or_given
 from zerosum.client.nearest_word import did_you_mean
 from zerosum.client.task import TaskError
 from zerosum.server.config import (
@@ -34,6 +35,8 @@ Source: TypeAlias = str | Path | Mapping[str, Any] | Experiment
 """A name, a TOML file, plain values, or what was made of them."""
 
 T = TypeVar("T")
+
+_GUESS = re.compile(r'; did you mean "[^"]*"\?')
 
 
 def load_experiment(
@@ -67,6 +70,39 @@ def load_experiment(
     except ConfigError as error:
         cure = _way_out(str(error), source, overrides, all_keys(), _is_valid)
         raise ConfigError(f"{error}{cure}") from None
+
+
+def with_task(source: Source, task: object | None) -> Source:
+    """Return an experiment with another task, as ``--set task=`` gives it one.
+
+    Parameters
+    ----------
+    source : str, Path, mapping or Experiment
+        As for :func:`load_experiment`.
+    task : Task, class, function or str, optional
+        A task, what makes one, or the name of either; the experiment's own where absent.
+
+    Returns
+    -------
+    str, Path, mapping or Experiment
+        For :func:`load_experiment`.
+
+    Raises
+    ------
+    ConfigError
+        If a file cannot be read, or the task is a plain value.
+    """
+    if task is None:
+        return source
+    return {**_written(source), "task": named_or_given(task, _as_task_name)}
+
+
+def _as_task_name(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    raise ConfigError(
+        f"task = {value!r:.80}: give a task object, a class that makes one, or the name of either"
+    )
 
 
 def attempt(source: Source, overrides: Iterable[str], action: Callable[[Experiment], T]) -> T:
@@ -108,8 +144,26 @@ def attempt(source: Source, overrides: Iterable[str], action: Callable[[Experime
 
         # Only keys of sections: "name" and "task" are words of many messages.
         keys = [key for key in all_keys() if "." in key]
-        error.args = (f"{message}{_way_out(message, source, overrides, keys, is_cured)}",)
+        cure = _way_out(message, source, overrides, keys, is_cured)
+        if beside := _beside(source, message):
+            message, cure = _GUESS.sub("", message), beside
+        error.args = (f"{message}{cure}",)
         raise
+
+
+def _beside(source: Source, message: str) -> str:
+    """Return where a relative data.path leads that was meant from the experiment's own folder."""
+    if not isinstance(source, str | Path) or not message.startswith("data.path = "):
+        return ""
+    with suppress(ConfigError, OSError, ValueError):
+        path = look_up(_written(source), "data.path")
+        meant = Path(source).parent / named_path(str(path))
+        if not named_path(str(path)).exists() and meant.exists():
+            return (
+                f"; a relative path begins where the command runs, not at the experiment: write "
+                f"data.path = {str(meant)!r}"
+            )
+    return ""
 
 
 def _blamed(message: str) -> str:
@@ -126,7 +180,9 @@ def _is_valid(values: dict[str, Any]) -> bool:
 
 def _written(source: Source) -> Mapping[str, Any]:
     if isinstance(source, Experiment):
-        return to_values(source)
+        values = to_values(source)
+        given = isinstance(source.task, GivenTask)
+        return values | {"task": source.task} if given else values
     return source if isinstance(source, Mapping) else _read(str(source))
 
 

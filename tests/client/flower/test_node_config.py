@@ -88,6 +88,7 @@ def test_a_precision_that_the_node_lacks_is_declined(monkeypatch, native, config
     assert read.question.training == asked
 
 
+@pytest.mark.slow
 def test_an_optimizer_that_the_nodes_torch_lacks_is_declined(monkeypatch):
     asked = TrainSpec(optimizer="Adam", options={"amsgrad": True})
     _, content = sent(training=asked)

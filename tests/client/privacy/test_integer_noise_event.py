@@ -27,6 +27,7 @@ def exact_delta(probabilities: np.ndarray, move: int, at: float) -> float:
     return math.fsum(np.maximum(padded - math.exp(at) * np.roll(padded, move), 0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "moves"), [(10.0, (1,)), (1.0, (1,)), (4.0, (7,)), (0.3, (2,))])
 @pytest.mark.parametrize("count", [1, 20])
 def test_one_discrete_laplace_costs_what_dp_accounting_says(scale, moves, count):

@@ -92,6 +92,7 @@ def test_nominal_variances_are_right(law: NoiseLaw) -> None:
     assert np.sum(masses * ks**2) / masses.sum() == pytest.approx(law.variance, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", [SkellamLaw(16.0), BinnedGaussianLaw(4.0), DiscreteLaplaceLaw(3.0)])
 def test_exact_rejection_draws_the_law_of_the_table(law: NoiseLaw) -> None:
     draws = 600
@@ -197,6 +198,7 @@ def test_an_alias_table_gives_back_its_weights() -> None:
         assert abs(mass - Fraction(weight, sum(weights))) < Fraction(1, 1 << 180)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", [SkellamLaw(1e6), BinnedGaussianLaw(900.0)], ids=str)
 def test_exact_decisions_agree_with_float_ones(law: NoiseLaw) -> None:
     common, exact = TableSampler(law), TableSampler(law)

@@ -283,6 +283,7 @@ def test_an_unresolved_noise_multiplier_is_refused() -> None:
         build(PrivacySpec(epsilon=3.0))
 
 
+@pytest.mark.slow
 def test_a_deployed_client_imports_neither_torch_nor_dp_accounting() -> None:
     code = (
         "import sys, zerosum.client.protocol.protection\n"

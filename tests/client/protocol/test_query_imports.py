@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -48,6 +50,7 @@ assert "torch" not in sys.modules
 """
 
 
+@pytest.mark.slow
 def test_a_query_is_answered_without_torch(tmp_path):
     ended = subprocess.run(
         [sys.executable, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, timeout=120

@@ -109,6 +109,7 @@ CLIENT_PAIRS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adjacency", ["zero_out", "replace"])
 @pytest.mark.parametrize("query", QUERIES, ids=lambda q: q.kind)
 def test_a_record_moves_each_block_by_what_is_claimed(query, adjacency):

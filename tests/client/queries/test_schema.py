@@ -77,7 +77,7 @@ def test_an_unknown_column_is_answered_with_the_nearest(schema):
         ({"integer": [0, True]}, "valid integer"),
         ({"integer": [0, 3], "bins": 9}, "has 4 values"),
         ({"integer": [0, 3], "bins": 1}, "greater than or equal to 2"),
-        ({"integer": [0, 3], "bin": 2}, "bin: Extra inputs"),
+        ({"integer": [0, 3], "bin": 2}, "bin: there is no such key"),
         ({"integer": [0, 3], "number": [0, 1]}, "not one of the keys"),
         ({"number": [0.0, 0.0]}, "low must be below high"),
         ({"number": [0, float("nan")]}, "finite number"),
@@ -117,10 +117,10 @@ def test_a_schema_of_no_column_is_refused(tmp_path):
     path.write_text("a = 1\n")
     with pytest.raises(QueryError, match=r"no column in a section \[schema\]"):
         Schema.read(path)
-    with pytest.raises(QueryError, match="No such file"):
+    with pytest.raises(QueryError, match=r"gone\.toml does not exist"):
         Schema.read(tmp_path / "gone.toml")
     path.write_text("[schema\n")
-    with pytest.raises(QueryError, match="schema = "):
+    with pytest.raises(QueryError, match=r"empty\.toml is not valid TOML"):
         Schema.read(path)
 
 

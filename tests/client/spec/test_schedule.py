@@ -46,6 +46,7 @@ def torchs(keys: dict[str, Any], warmup: int, lr: float) -> list[float]:
     return rates
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("warmup", [0, 1, 5, ROUNDS - 1])
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_rates_are_those_of_torchs_schedulers(name: str, warmup: int) -> None:

@@ -91,6 +91,7 @@ def rounded(values: np.ndarray, bits: int) -> np.ndarray:
     return np.asarray(np.ldexp(np.round(fraction * 2**bits) / 2**bits, exponent), np.float32)
 
 
+@pytest.mark.slow
 @native
 @pytest.mark.parametrize("count", [1, 40])
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())

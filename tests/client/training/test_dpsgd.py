@@ -389,6 +389,7 @@ def test_noise_alone_may_diverge_without_a_word() -> None:
     assert not np.isfinite(train_on_noise(start, spec, LOCAL, coins(), 4)).all()
 
 
+@pytest.mark.slow
 def test_steps_whose_sums_are_cut_are_a_few_lines_of_the_clients_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -97,6 +97,7 @@ def changes(
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())

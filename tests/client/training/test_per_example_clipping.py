@@ -135,6 +135,7 @@ SHAPES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 } | {f"convolution: {name}": (image(layer), (4, 7, 7)) for name, layer in CONVOLUTIONS.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("count", [1, 9])
 def test_one_backward_pass_gives_what_a_loop_gives(name: str, count: int) -> None:
@@ -180,6 +181,7 @@ def test_large_float32_products_of_layers_are_onednn_s_where_mkl_is_narrow(
         assert (found - loop(model, inputs, targets, other)).abs().max() > 2e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [0, 1000, 1 << 24])
 @pytest.mark.parametrize("name", [*CONVOLUTIONS, "pooling"])
 def test_examples_of_a_convolution_taken_one_after_another_are_measured_alike(

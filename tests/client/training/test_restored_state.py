@@ -79,6 +79,7 @@ def content(model: Any) -> Any:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MOVES)
 def test_what_moved_is_put_back_and_named(name: str) -> None:
     model = Holding()

@@ -66,6 +66,7 @@ def test_masks_are_those_of_the_vectors_and_of_the_reference(version, case):
     assert mask == reference_words(seed, length, bits, version)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [16, 20, 64])
 @pytest.mark.parametrize("bytes_over", [-16, -8, 0, 8, 16, SEGMENT + 8])
 @pytest.mark.usefixtures("way")

@@ -97,6 +97,7 @@ def test_an_object_with_fields_of_the_wrong_size_is_refused(spoken, lab):
                         accept(dataclasses.replace(message, vector=wrong), kind, session)
 
 
+@pytest.mark.slow
 @settings(
     # tests/fuzz gives thousands of mutations to every reader; here the checksum is right, too.
     max_examples=80,

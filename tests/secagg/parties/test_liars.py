@@ -359,6 +359,7 @@ def test_on_a_sparse_graph_dealers_who_frame_everybody_cost_a_decoding_each():
     assert found.decodings <= len(dealers) + len(dealers) + 1
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=80)
 @given(st.data())
 def test_any_half_of_the_spare_shares_may_be_wrong(data):

@@ -27,6 +27,7 @@ def sourced(lab, **changes):
     return plays
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ring_bits", [16, 20, 40])
 @pytest.mark.parametrize("gone", [(), (13,), (10, 25)])
 @pytest.mark.parametrize(("degree", "version"), [(5, 2), (5, 3), (4, 3)])

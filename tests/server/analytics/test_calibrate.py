@@ -39,6 +39,7 @@ TABLE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("blocks", "target", "geometric", "skellam"), TABLE)
 def test_auto_takes_the_smaller_deviation_of_the_published_table(
     blocks, target, geometric, skellam

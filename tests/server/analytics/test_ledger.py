@@ -121,7 +121,7 @@ def test_sum_that_was_not_opened_costs_the_sum_observer_nothing(tmp_path):
     [
         ('{"type":"sum","key":[1,0,0],"spent":3}', "a newer version wrote it"),
         ('{"type":"sums","key":[1,0,0]}', "damaged"),
-        ('{"type":"sum"}', r"damaged.*key: Field required"),
+        ('{"type":"sum"}', r"damaged.*key: it is missing"),
         ('{"type":"sum","key":["1",0,0]}', "damaged"),
         ('{"type":"sum","key":[2,0,0]}', r"damaged.*nobody was asked under \[2, 0, 0\]"),
         ("[]", "damaged"),

@@ -80,7 +80,7 @@ def test_query_that_is_none_is_refused_with_its_key(written, message):
 @pytest.mark.parametrize(
     ("draft", "message"),
     [
-        (Draft("mean", 1.0), "mean: column: Field required"),
+        (Draft("mean", 1.0), "mean: column: it is missing"),
         (Draft("quantile", 1.0, {"column": "zeta", "q": []}), "quantile: q"),
         (Draft("histogram", 1.0, {"columns": ["nothing"]}), "nothing"),
         (Draft("count", 1.0, where="sex < 'F'"), "order"),

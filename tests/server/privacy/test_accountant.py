@@ -88,6 +88,7 @@ REFERENCES: dict[str, tuple[Adjacency, Literal["pld", "rdp"], Any, int, str]] = 
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_every_reference_epsilon_is_met(case: str) -> None:
     row = CASES[case]

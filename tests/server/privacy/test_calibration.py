@@ -86,6 +86,7 @@ def test_the_found_multiplier_meets_the_target_from_below(
     assert epsilon(z * 0.998) > target
 
 
+@pytest.mark.slow
 def test_the_noise_of_local_training_is_found_by_example() -> None:
     def units(privacy: PrivacySpec) -> dict[str, ExampleUnit]:
         return {"train": ExampleUnit(0.05, 20, privacy.noise_multiplier)}

@@ -243,6 +243,7 @@ def test_delta_and_epsilon_of_a_coupled_ledger_agree() -> None:
     assert ledger.epsilon(0.0) == math.inf
 
 
+@pytest.mark.slow
 def test_likelihood_ratios_of_drawn_noise_stay_within_their_bound() -> None:
     # At variance 1e3 ratios are large enough to be seen in floats.
     variance, coordinates = 1e3, 20_000

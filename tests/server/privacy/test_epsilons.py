@@ -235,6 +235,7 @@ def test_distributed_dp_sgd_costs_what_a_trusted_curator_s_does() -> None:
     assert exact.get_epsilon(1e-5) < spent < 0.93 * renyi.get_epsilon(1e-5)  # type: ignore[operator]
 
 
+@pytest.mark.slow
 def test_dp_sgd_inside_local_training_is_accounted_by_its_distribution() -> None:
     unit = ExampleUnit(q=0.05, steps=20, noise_multiplier=1.0)
     figures = all_figures(terms(unit, model="local"), ONE, POISSON, 1e-5, masked=True)

@@ -69,7 +69,7 @@ def test_ledger_of_other_settings_is_refused(path):
     [
         ('{"type":"sum","key":[1,0,"train",0],"spent":3}', "a newer version wrote it"),
         ('{"type":"sums","key":[1,0,"train",0]}', "damaged"),
-        ('{"type":"sum"}', r"damaged.*key: Field required"),
+        ('{"type":"sum"}', r"damaged.*key: it is missing"),
         ('{"type":"sum","key":["1",0,"train",0]}', "damaged"),
         ('{"type":"contributions","key":[1,0,"train",0],"cohort":3,"clients":[-1]}', "damaged"),
         ('{"type":"contributions","key":[1,0,"train",0],"cohort":3,"clients":[true]}', "damaged"),

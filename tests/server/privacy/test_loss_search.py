@@ -30,6 +30,7 @@ COMPOSITIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", COMPOSITIONS.values(), ids=COMPOSITIONS)
 def test_epsilon_is_that_of_dp_accounting(made: Any) -> None:
     distribution = made()

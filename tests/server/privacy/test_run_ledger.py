@@ -100,6 +100,7 @@ def test_nothing_asked_costs_nothing() -> None:
     assert values(ledger()) == {"sum": 0.0, "local": 0.0, "release": 0.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dimension", [1_970, 170_000])
 def test_without_top_up_the_release_figure_is_refused(dimension: int) -> None:
     off = PRIVACY.model_copy(update={"top_up": False})
@@ -211,6 +212,7 @@ def test_clients_outside_the_roster_are_refused() -> None:
         ledger().charge_contributions((0, 0, "train", 0), [400], cohort=100)
 
 
+@pytest.mark.slow
 def test_no_figure_ever_decreases(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     previous = {"sum": 0.0, "local": 0.0, "release": 0.0}

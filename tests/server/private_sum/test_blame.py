@@ -2,22 +2,27 @@
 
 import itertools
 import re
+import tomllib
 from collections.abc import Iterable
+from functools import reduce
 from typing import Any
 
 import pytest
 
 from zerosum.server.config import (
-    _MAY_BE_NONE,
     ConfigError,
     all_keys,
     apply_overrides,
+    defaults,
+    keys_of_none,
     look_up,
     parse_experiment,
+    without,
 )
 from zerosum.server.planning.preflight import prepare
 from zerosum.server.spec import Experiment
-from zerosum.simulations.config import load_experiment
+from zerosum.simulations.config import experiment_text, load_experiment
+from zerosum.simulations.sweeps.grid import given_choices, written_choices
 
 WRONG = ["many", "-1", "0", "1e300", "inf", "nan", "true", "[1]", "{}", "1.5", "none",
          "99999999999999999999", "2", "1e-320"]  # fmt: skip
@@ -159,14 +164,59 @@ def test_the_word_unset_takes_out_what_a_preset_gives() -> None:
     assert in_file.server.lr == 1.0
 
 
-def test_none_takes_out_numbers_of_what_is_not_there_and_never_the_noise() -> None:
+def test_none_takes_out_what_is_absent_by_default_and_never_the_noise() -> None:
     assert load_experiment("digits", ["data.clients=none"]).data.clients is None
-    assert load_experiment("digits", ["data.path=none"]).data.path == "none"
-    with pytest.raises(ConfigError, match=r"privacy\.noise_multiplier = 'none'"):
-        load_experiment("digits", ["privacy.noise_multiplier=none"])
-    assert set(all_keys()) >= _MAY_BE_NONE
-    for key in _MAY_BE_NONE:
-        assert look_up(Experiment().model_dump(), key) is None
+    assert load_experiment("digits", ["data.path=none"]).data.path is None
+    assert load_experiment("digits", ['data.path="none"']).data.path == "none"
+    assert load_experiment("digits", ["data.thousands=none"]).data.thousands == "none"
+    assert load_experiment("fedavg", ["privacy.clip=none"]).privacy.clip is None
+    for key in ("privacy.noise_multiplier", "evaluation.federated_metrics", "data.header"):
+        with pytest.raises(ConfigError, match=rf"{re.escape(key)} = 'none': .*is without"):
+            load_experiment("digits", [f"{key}=none"])
+
+
+def accepted(values: dict[str, Any], overrides: Iterable[str] = ()) -> Experiment | str:
+    """Return an experiment, or what is wrong, without what is said of a cure."""
+    try:
+        return load_experiment(values, overrides)
+    except ConfigError as error:
+        return str(error).partition(" (see")[0]
+
+
+def test_every_key_can_be_unset_by_each_way_of_saying_so() -> None:
+    """On the command line, in a file that extends, in a sweep's list and in its grid of values."""
+    for key, default in defaults().items():
+        section, _, name = key.rpartition(".")
+        set_to = {section: {name: object()}} if section else {name: object()}
+        assert parse_experiment(apply_overrides(set_to, [f"{key}=unset"])) == Experiment(), key
+        value = reduce(getattr, key.split("."), Experiment())
+        # Privacy without a figure has the default noise.
+        assert value == (2.1 if key == "privacy.noise_multiplier" else default), key
+        (choice,) = given_choices({key: [None]})[key]
+        (written, _) = written_choices([f"{key}=unset,1"])[key]
+        assert (choice.override, written.value) == (f"{key}=unset", None)
+        for preset in ("cross-silo", "mnist-abadi", "fedavg"):
+            less = without(tomllib.loads(experiment_text(preset)), [key])
+            assert look_up(less, key) is None
+            by_file = accepted({"extends": preset, "unset": [key]})
+            assert by_file == accepted(less) == accepted({"extends": preset}, [f"{key}=unset"])
+
+
+def test_none_takes_a_key_out_is_a_value_of_it_or_is_refused_with_the_word_that_does() -> None:
+    values = {"privacy.model", "privacy.clip", "secagg.protocol", "training.normalise",
+              "data.transform", "data.thousands"}  # fmt: skip
+    texts = {"name", "task", "data.label", "training.optimizer", "server.optimizer"}
+    for key, default in defaults().items():
+        if key in keys_of_none():
+            assert default is None
+            assert apply_overrides({}, [f"{key}=none"]) == {}, key
+            continue
+        taken = accepted({}, [f"{key}=none"])
+        if isinstance(taken, str):
+            assert key in values or f"{key}=unset" in taken, taken
+        else:
+            assert reduce(getattr, key.split("."), taken) == "none"
+            assert key in values | texts, f"{key} takes none for a text"
 
 
 @pytest.mark.parametrize(

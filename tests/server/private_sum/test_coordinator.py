@@ -325,6 +325,7 @@ def test_a_round_is_abandoned_where_every_group_fails():
         coordinator(app).private_sum(request(**OPEN), GROUPS, round=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "draw"),
     [("distributed", "per_client"), ("distributed", "summed"), ("central", "per_client")],

@@ -77,6 +77,7 @@ def protection_of(request, cohort=CLIENTS):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUERIES)
 def test_masks_change_no_bit_of_an_answer(name):
     query, privacy = QUERIES[name]

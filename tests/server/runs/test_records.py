@@ -103,7 +103,7 @@ def test_any_line_survives_the_file(tmp_path_factory, metrics, epsilon):
     ("line", "message"),
     [
         ({"round": "1"}, "line 2: round"),
-        ({"cohort": 3}, "line 2: round: Field required"),
+        ({"cohort": 3}, "line 2: round: it is missing"),
         ({"round": 1, "status": "lost"}, "line 2: status"),
         ({"round": 1, "epsilon": {"nobody": 1.0}}, "line 2: epsilon"),
         ({"round": 1, "epsilon": {"sum": "1.0"}}, "line 2: epsilon"),

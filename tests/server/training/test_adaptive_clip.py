@@ -55,6 +55,7 @@ def test_without_noise_the_clip_finds_the_quantile(quantile: float, start: float
     assert np.mean(clip.value >= NORMS) == pytest.approx(quantile, abs=0.05)
 
 
+@pytest.mark.slow
 def test_with_noise_it_stays_around_the_quantile() -> None:
     clip, fractions = Clip(privacy(honest_fraction=0.9)), []
     for number in range(80):

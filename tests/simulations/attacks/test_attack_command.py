@@ -31,6 +31,7 @@ def attack(*arguments):
     return CliRunner().invoke(app, ["attack", *map(str, arguments)])
 
 
+@pytest.mark.slow
 def test_an_attack_of_ones_own_gets_its_table(in_examples, tmp_path, one_thread):
     done = attack(MINE, "--workers", 1, "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output
@@ -51,6 +52,7 @@ def test_a_parameter_changes_the_attack(in_examples):
     assert isinstance(changed.lr, float)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

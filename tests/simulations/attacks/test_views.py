@@ -198,6 +198,7 @@ def test_noise_is_as_large_as_the_protection_says(noise, one_thread):
     assert 0 < present(scene.epsilon) < np.inf
 
 
+@pytest.mark.slow
 def test_epsilon_is_what_the_ledger_of_a_run_says(tmp_path, one_thread):
     from zerosum.simulations import api
 

@@ -84,6 +84,7 @@ SMALL = TrainedSetting(
 POISONED = PoisonedSetting(malicious=2, clients=4, rounds=2, hidden=8, task="digits")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "lacks"),
     [
@@ -127,6 +128,7 @@ class Insider:
     threat = ThreatModel("analyst", knows=frozenset({"other records"}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "attack", "lacks"),
     [

@@ -37,6 +37,7 @@ def everything(path, *options):
     return result, json.loads(path.read_text()) if path.exists() else None
 
 
+@pytest.mark.slow
 def test_a_part_is_a_command_that_is_run_as_a_user_types_it():
     told: list[str] = []
     row = measured(SMALL, told.append)

@@ -241,6 +241,7 @@ def test_our_rows_are_whole_rounds_of_a_simulation(workload, tmp_path, privacy):
     assert result.summary["noise_draw"] == ("summed" if private else "per_client")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_our_engine_stops_when_no_more_rounds_are_wanted(workload, workers):
     turn = Turns(2)
@@ -358,6 +359,7 @@ def test_memory_of_children_counts():
     assert 60 < present(found) < 140
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells another's CPU seconds")
 def test_cpu_seconds_of_an_engine_count_what_it_started_and_no_waiting():
     spin = "import time\nwhile time.process_time() < 0.3: pass\n"

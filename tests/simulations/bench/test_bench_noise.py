@@ -27,6 +27,7 @@ def test_every_law_is_drawn_by_table_and_by_rejection_and_shares_by_jumps():
         assert row["found_std"] == pytest.approx(row["std"], rel=0.3)
 
 
+@pytest.mark.slow
 def test_the_noise_command_writes_its_figures(tmp_path):
     file = tmp_path / "noise.json"
     arguments = ["bench", "noise", "--std", "3", "--count", "1000", "--few", "3"]

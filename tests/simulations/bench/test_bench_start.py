@@ -17,6 +17,7 @@ def took(code: str, ends_with: int = 0, time_limit: float = 60.0) -> start.Start
     return start.started([sys.executable, "-c", code], ends_with, time_limit)
 
 
+@pytest.mark.slow
 def test_cpu_seconds_are_those_of_the_process_and_its_children() -> None:
     busy = LOOP.format(seconds=0.5)
     child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {busy!r}])"
@@ -41,6 +42,7 @@ def test_a_command_that_does_not_end_is_ended() -> None:
         took("import time; time.sleep(60)", time_limit=0.2)
 
 
+@pytest.mark.slow
 def test_imports_are_those_of_the_command() -> None:
     version = start.command(("--version",), 0, 60.0)
     assert version.modules > 100
@@ -48,6 +50,7 @@ def test_imports_are_those_of_the_command() -> None:
     assert version.first_line_s is not None
 
 
+@pytest.mark.slow
 def test_turns_give_a_row_for_each_command(monkeypatch: pytest.MonkeyPatch) -> None:
     mistyped = {"a mistyped command": start.COMMANDS["a mistyped command"]}
     monkeypatch.setattr(start, "COMMANDS", {**mistyped, start.WHOLE: (("--version",), 0)})

@@ -76,6 +76,7 @@ def test_unmasking_with_liars_is_set_beside_an_honest_one(count):
     assert found["wrong_shares"] == 39 * count
 
 
+@pytest.mark.slow
 def test_sparse_sessions_that_assume_no_dropout_name_their_liars():
     asked = {"n": 100, "d": 5, "dropout": 0.0, "corruption": 0.03, "liars": 3, "repeats": 1}
     found = measure("liars", asked)
@@ -108,6 +109,7 @@ def test_the_command_tells_what_liars_cost(tmp_path):
     assert json.loads(path.read_text())["liars"] == 1
 
 
+@pytest.mark.slow
 def test_a_session_is_set_beside_what_its_primitives_take():
     found = session(n=8, d=50, degree="complete", dropout=0.25)
     assert 0 < found["primitives"]["client_cpu_s"] < found["client_cpu_s"]
@@ -121,6 +123,7 @@ def test_a_vector_takes_as_many_bytes_as_its_bits_ask_for():
     assert vector < ring["stages"]["contribute"]["bytes_up_per_client"] < vector + 200
 
 
+@pytest.mark.slow
 def test_each_measurement_has_a_process_of_its_own():
     found = measure("session", {"n": 4, "d": 10, "degree": "complete"})
     assert found["sum_correct"] is True
@@ -128,6 +131,7 @@ def test_each_measurement_has_a_process_of_its_own():
     assert found["peak_memory_mb"] < 200
 
 
+@pytest.mark.slow
 def test_a_session_that_cannot_be_is_refused_in_one_line():
     with pytest.raises(BenchError, match=r"threshold = 9 is not in 1 \.\. 3"):
         measure("session", {"n": 4, "d": 10, "degree": "complete", "threshold": 9})

@@ -122,6 +122,7 @@ SURVIVED = '{"type":"survived","key":[9,0,"train",0],"cohort":5,"survived":SURVI
 ASKED = '{"type":"contributions","key":[9,0,"train",0],"cohort":0,"clients":[3]}\n'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
@@ -222,6 +223,7 @@ def invoked(*arguments: str) -> tuple[int, str]:
     return said.exit_code, " ".join(said.output.split())
 
 
+@pytest.mark.slow
 def test_the_command_prints_tables_and_writes_json(tmp_path, folder):
     code, said = invoked(str(folder), "--json", str(tmp_path / "run.json"))
     assert code == 0

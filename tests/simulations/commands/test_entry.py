@@ -73,6 +73,7 @@ def loaded(arguments: list[str], heavy: tuple[str, ...] = HEAVY, more: str = "")
     return done.stdout.split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -128,3 +129,43 @@ def test_printed_version_is_that_of_the_project_file() -> None:
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert printed.stdout.strip() == project["version"]
+
+
+STARTED = (
+    "import sys; sys.argv = ['zerosum', 'list'];"
+    "from zerosum.simulations.commands.{module} import main; main()"
+)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_output_to_a_full_disk_ends_in_one_line() -> None:
+    def full(module: str) -> subprocess.CompletedProcess[str]:
+        code = [sys.executable, "-c", STARTED.format(module=module)]
+        with Path("/dev/full").open("w") as out:
+            return subprocess.run(code, stdout=out, stderr=subprocess.PIPE, text=True, timeout=60)
+
+    ended = full("entry")
+    assert ended.returncode == 1
+    assert ended.stderr == "error: the output cannot be written: No space left on device\n"
+    assert "Traceback" in full("main").stderr  # without the module that is tested
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_are_closed_are_not_missed(closed: str) -> None:
+    code = STARTED.format(module="entry").replace("'list'", "'run', 'nonsense'")
+    shell = f'"$0" -c "$1" {closed}'
+    ended = subprocess.run(
+        ["sh", "-c", shell, sys.executable, code], capture_output=True, text=True
+    )
+    assert ended.returncode == 2
+    assert "2>&-" in closed or ended.stderr.startswith("error: experiment 'nonsense' is neither")
+
+
+def test_a_file_that_the_system_refuses_ends_it_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    code = STARTED.format(module="entry").replace("'list'", "'compare', 'n' * 300")
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("error: nnn")
+    assert ended.stderr.endswith("File name too long\n")
+    assert len(ended.stderr.splitlines()) == 1

@@ -152,6 +152,7 @@ def test_plan_says_each_answer_and_writes_all_of_them(folder):
     assert "epsilon 2 of 3 is spent" in again.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

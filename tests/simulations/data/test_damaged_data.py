@@ -1,9 +1,10 @@
 """Files and arrays that are damaged or do not fit end in one line that names the key."""
 
 import io
+import os
 import pickle
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from zerosum.client.spec import DataSpec
 from zerosum.client.task import TaskError
-from zerosum.simulations.data.data_files import DataError
+from zerosum.simulations.data.data_files import DataError, required_file
 from zerosum.simulations.data.datasets import Collection, mnist
 from zerosum.simulations.data.tables import table
 
@@ -269,3 +270,34 @@ def test_a_path_that_names_no_file_is_named(load: Load, path: str, word: str) ->
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     refused(mnist, DataSpec(path=str(tmp_path)), "it is a folder", str(tmp_path))
     refused(mnist, DataSpec.model_construct(path=5), 'data.path = "5"', "no such file")  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def nobody() -> Iterator[None]:
+    """Lend this process another user, where it may read all: root would find nothing locked."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize("locked", ["file", "folder"])
+def test_a_file_that_another_user_locked_is_not_called_absent(
+    locked: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    file = folder / "x.csv"
+    file.write_text("a,b\n1,2\n")
+    (folder if locked == "folder" else file).chmod(0)
+    spec = DataSpec(path=str(file))
+    request.getfixturevalue("nobody")
+    with pytest.raises(DataError, match=r"x\.csv\" cannot be read: Permission denied; let this"):
+        required_file(spec, "table", "a .csv file")
+    if os.geteuid() == 65534:  # root's own again, who may
+        os.seteuid(0)
+        assert required_file(spec, "table", "a .csv file") == file

@@ -57,7 +57,7 @@ class Shifted:
 
 
 BASE = {
-    "task": "shifted",
+    "task": "digits",
     "rounds": 4,
     "engine": "serial",
     "baselines": True,

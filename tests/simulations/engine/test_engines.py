@@ -139,6 +139,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_run_is_the_same_wherever_its_clients_are_computed(tmp_path, name):
     one = run(tmp_path / "one", *SETTINGS[name], "engine=serial")
@@ -165,6 +166,7 @@ def test_parts_of_a_cohort_hold_each_client_once_and_shrink_towards_its_end(
     assert max(loads) - min(loads) <= max(1, count / workers / 8 + 2)
 
 
+@pytest.mark.slow
 def test_contributions_that_stay_in_their_process_are_the_same_unpacked(tmp_path, monkeypatch):
     packed, pack = [], Ring.pack
 

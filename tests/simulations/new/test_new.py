@@ -1,5 +1,6 @@
 """zerosum new: an app for the user's own data that runs as it is, or one line and nothing made."""
 
+import runpy
 import tomllib
 from typing import Any
 
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 from zerosum.client.flower.client_app import DeployedEnvironment, build_app
 from zerosum.client.protocol.noise_source import SystemEntropy
 from zerosum.client.spec import ClientPolicy
-from zerosum.client.task import ClientInfo
+from zerosum.client.task import ClientInfo, TaskError
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
 from zerosum.server.runs.run_folder import RunFolder
 from zerosum.server.training.loop import FederatedTraining
@@ -210,6 +211,28 @@ def test_images_of_any_size_and_colour_are_brought_to_one(tmp_path, monkeypatch,
     made = make_app(tmp_path / "photos-app", tmp_path / "photos")
     assert made.found.classes == ["cat", "dog"]
     assert simulated(made.folder, monkeypatch).summary["rounds_abandoned"] == 0
+
+
+def test_tiffs_and_pixels_of_16_bits_keep_their_shades(tmp_path, monkeypatch, one_thread):
+    shades = {"cat": 20_000, "dog": 60_000}
+    for name, shade in shades.items():
+        (tmp_path / "scans" / name).mkdir(parents=True)
+        for number in range(10):
+            values = np.full((8, 8), shade + number, np.uint16)
+            end = ".TIF" if number % 2 else ".png"
+            Image.fromarray(values).save(tmp_path / "scans" / name / f"{number}{end}")
+        (tmp_path / "scans" / name / "note.heic").touch()
+    made = make_app(tmp_path / "scans-app", tmp_path / "scans")
+    assert made.found.records == 20
+    assert made.found.left_out == {"files .heic": "no image's name"}
+    (file,) = made.folder.rglob("data.py")
+    given = runpy.run_path(str(file))
+    images, targets = given["read"](tmp_path / "scans")
+    assert sorted({*images[targets == 0].flat}) == [20_000 // 257]
+    assert sorted({*images[targets == 1].flat}) == [60_000 // 257]
+    Image.fromarray(np.ones((8, 8), np.float32)).save(tmp_path / "scans" / "cat" / "f.tif")
+    with pytest.raises(TaskError, match=r"f\.tif: save it with 8 or 16 bits"):
+        given["read"](tmp_path / "scans")
 
 
 BAD_NAMES = {

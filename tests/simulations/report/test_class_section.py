@@ -12,7 +12,6 @@ from made_runs import made_run
 from zerosum.server.runs.records import Summary
 from zerosum.server.runs.run_folder import TEST_SET, RunFolder
 from zerosum.server.training.class_figures import Classified, class_figures
-from zerosum.simulations.commands.compare import candidates
 from zerosum.simulations.report.class_section import (
     MOST_IN_TABLE,
     MOST_ROWS,
@@ -25,6 +24,7 @@ from zerosum.simulations.report.compare_references import reference_columns, ref
 from zerosum.simulations.report.page import render, write_report
 from zerosum.simulations.report.record import read_run
 from zerosum.simulations.report.reference_rows import INSIDE, reference_table, summary_rows
+from zerosum.simulations.sweeps.compare_runs import candidates
 
 
 def document(classes: int, n: int = 300, undefined: int = 0) -> dict:

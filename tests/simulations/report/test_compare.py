@@ -12,12 +12,12 @@ from report_pages import Page
 from typer.testing import CliRunner
 
 from zerosum.server.config import ConfigError
-from zerosum.simulations.commands.compare import candidates
 from zerosum.simulations.commands.main import app
 from zerosum.simulations.report import paper
 from zerosum.simulations.report.compare import Spread, compare, direction
 from zerosum.simulations.report.compare_figures import drawings, frontier_of
 from zerosum.simulations.report.compare_page import csv_of, write_comparison
+from zerosum.simulations.sweeps.compare_runs import candidates
 
 ROOT = Path(__file__).parents[3]
 
@@ -94,7 +94,7 @@ def test_the_best_mean_is_the_largest_accuracy_and_the_smallest_loss(comparison)
 @pytest.mark.parametrize(
     ("metric", "sign"),
     [("test_accuracy", 1), ("federated_loss", -1), ("test_macro_f1", 1), ("test_mae", -1),
-     ("test_predictions", 0)],
+     ("test_predictions", 0), ("test_AUROC", 1), ("test_hamming_score", 0)],
 )  # fmt: skip
 def test_only_known_metrics_have_a_better_side(metric, sign):
     assert direction(metric) == sign
@@ -187,6 +187,7 @@ def test_the_page_loads_nothing_and_escapes_what_runs_say(tmp_path):
     assert "http" not in html.replace("http-equiv", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pdf", "svg", "png"])
 def test_figures_are_files_of_a_columns_width_and_the_same_each_time(comparison, kind):
     drawing = drawings(comparison)[-1]

@@ -224,6 +224,7 @@ def test_the_command_quotes_the_folder_and_the_versions_are_listed(whole: Page) 
     assert "torch 2.13.0" in whole.text
 
 
+@pytest.mark.slow
 def test_a_run_on_a_gpu_names_it_and_promises_no_bits(tmp_path: Path) -> None:
     engine = {"name": "serial", "trainer": "batched", "device": "cuda (a card <of> its own)"}
     summary = summarize([record(1)], engine=engine)
@@ -349,6 +350,7 @@ def test_a_metric_that_is_not_a_number_does_not_stop_the_page(tmp_path: Path) ->
     assert "not a number" in page.text
 
 
+@pytest.mark.slow
 def test_one_round_is_enough_even_if_it_was_abandoned(tmp_path: Path) -> None:
     for name, one in (("kept", record(1)), ("lost", record(1, cohort=0, **ABANDONED))):
         page = read(make_run(tmp_path / name, [one], summarize([one])))
@@ -396,6 +398,7 @@ def sight(path: Path, **arrays: Any) -> None:
     np.savez(path / "sight.npz", **arrays)
 
 
+@pytest.mark.slow
 def test_what_the_server_saw_is_drawn_where_it_was_kept(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     folder = make_run(tmp_path / "run", [record(1)], summarize([record(1)]))
@@ -415,6 +418,7 @@ def test_what_the_server_saw_is_drawn_where_it_was_kept(tmp_path: Path) -> None:
     assert "3 test images, 1 of them wrong" in page.text
 
 
+@pytest.mark.slow
 def test_an_unmasked_contribution_is_not_called_masked(tmp_path: Path) -> None:
     folder = make_run(
         tmp_path / "run", [record(1)], summarize([record(1)]), secagg={"protocol": "none"}
@@ -426,6 +430,7 @@ def test_an_unmasked_contribution_is_not_called_masked(tmp_path: Path) -> None:
     assert "What the model says" not in page.headings("h2")
 
 
+@pytest.mark.slow
 def test_a_broken_sight_file_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = make_run(tmp_path / "run", [record(1)], summarize([record(1)]))
     (folder.path / "sight.npz").write_bytes(b"PK\x03\x04 torn")

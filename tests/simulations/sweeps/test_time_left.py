@@ -2,7 +2,8 @@
 
 import pytest
 
-from zerosum.simulations.sweeps.time_left import START_SECONDS, Pace, in_words
+from zerosum.simulations.sweeps.time_left import START_SECONDS, Pace
+from zerosum.simulations.terminal.durations import in_words
 
 
 def test_nothing_is_said_before_the_first_round():

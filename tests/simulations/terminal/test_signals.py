@@ -55,6 +55,7 @@ def test_code_that_takes_exits_for_failures_does_not_swallow_the_end():
         careful()
 
 
+@pytest.mark.slow
 def test_a_hangup_that_nohup_ignores_stays_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -64,6 +65,7 @@ def test_a_hangup_that_nohup_ignores_stays_ignored():
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [sign for sign, _ in SIGNS])
 def test_nothing_disturbs_an_end_that_is_put_in_order(sign):
     before = signal.getsignal(sign)
@@ -123,6 +125,7 @@ def test_where_nothing_can_be_read_any_more_that_is_said(capsys):
     assert "What is kept cannot be read: OSError: [Errno 5]" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_ends_a_long_command_with_what_is_left():
     code = (
         "from rich.console import Console\n"

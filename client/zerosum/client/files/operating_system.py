@@ -78,7 +78,8 @@ def _locking(descriptor: int, mode: str) -> bool:
 
 def open_shared(path: Path) -> int:
     """Open a file to read and write, made if it is absent, where files have no owner."""
-    return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOINHERIT", 0))
+    own = getattr(os, "O_NOINHERIT", 0) | getattr(os, "O_BINARY", 0)
+    return os.open(path, os.O_RDWR | os.O_CREAT | own)
 
 
 def sync_folder(folder: Path) -> None:

@@ -20,8 +20,10 @@ from zerosum.client.files.operating_system import NOT_DEPLOYABLE, sync_folder
 _OTHERS = 0o077
 """Bits that let anybody but the owner read, write or enter."""
 
-_NO_LINKS = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK"))
-"""Never through a link, never handed to a child, and no waiting at a pipe."""
+_NO_LINKS = sum(
+    getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK", "O_BINARY")
+)
+"""Never through a link, never handed to a child, no waiting at a pipe, and bytes as they are."""
 
 
 class OpenToOthersError(Exception):

@@ -7,7 +7,6 @@ nobody and no bound.
 
 import os
 import stat
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +14,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from zerosum.client.files.private_files import open_regular
+from zerosum.client.files.toml_file import TomlError, parse_toml
 from zerosum.client.protocol.query_answer import columns_read
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.schema import Schema
@@ -22,6 +22,7 @@ from zerosum.client.queries.table import Table, check_file, read_table
 from zerosum.client.queries.table_files import header
 from zerosum.client.request import QueryQuestion
 from zerosum.client.spec import ClientPolicy
+from zerosum.client.spec.complaints import complaints
 from zerosum.client.spec.own_table import OwnTable
 
 EXAMPLES: Final = {
@@ -151,9 +152,13 @@ def read_node_file(path: str) -> NodeFile:
                     f"the policy {path} can be changed by any user of this machine: "
                     f"chmod o-w {path}"
                 )
-            content = tomllib.loads(file.read().decode("utf-8-sig"))
+            data = file.read()
     except (OSError, ValueError) as error:
         raise PolicyError(f"the policy {path} cannot be used: {error}") from None
+    try:
+        content = parse_toml(data, f"the policy {path}")
+    except TomlError as error:
+        raise PolicyError(str(error)) from None
     return checked_node_file(content, f"the policy {path}", Path(path).parent)
 
 
@@ -227,7 +232,4 @@ def checked_policy(content: dict[str, Any], name: str) -> ClientPolicy:
 
 
 def _wrong(error: ValidationError, section: str = "") -> str:
-    return "; ".join(
-        f"{section}{'.'.join(map(str, each['loc']))} = {each['input']!r}: {each['msg']}"
-        for each in error.errors()
-    )
+    return "; ".join(f"{section}{each}" for each in complaints(error))

@@ -12,6 +12,7 @@ from zerosum.client.queries.columns import (
     TextColumn,
 )
 from zerosum.client.queries.errors import QueryError
+from zerosum.client.spec.complaints import first_complaint
 
 
 def column_of(name: str, written: object) -> Column:
@@ -42,7 +43,9 @@ def column_of(name: str, written: object) -> Column:
             return _ranged(dict(written))
         raise ValueError(f"{written!r} is no domain")
     except (ValidationError, ValueError) as error:
-        message = first_complaint(error) if isinstance(error, ValidationError) else str(error)
+        message = str(error)
+        if isinstance(error, ValidationError):
+            message = first_complaint(error).of_one_key
         raise QueryError(
             f'schema.{name}: {message}; write ["A", "B"], {{integer = [0, 9]}}, '
             f'{{number = [0, 1.5]}} or {{text = 10, alphabet = "a-z"}}'
@@ -99,20 +102,3 @@ def expanded(notation: str) -> str:
     if len(set(characters)) < len(characters):
         raise ValueError(f"alphabet = {notation!r} names a character twice")
     return "".join(sorted(characters))
-
-
-def first_complaint(error: ValidationError) -> str:
-    """Return the first complaint of pydantic in one line.
-
-    Parameters
-    ----------
-    error : ValidationError
-
-    Returns
-    -------
-    str
-    """
-    first = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in first["loc"] if part not in ("columns",))
-    message = first["msg"].removeprefix("Value error, ")
-    return f"{where}: {message}" if where else message

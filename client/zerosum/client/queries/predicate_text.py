@@ -31,6 +31,7 @@ from zerosum.client.queries.predicate_tree import (
     Value,
 )
 from zerosum.client.queries.schema import Schema
+from zerosum.client.spec.complaints import first_complaint
 
 MOST_NESTED = 64
 """Parentheses and `not`s inside one another: far below what the call stack holds."""
@@ -96,10 +97,7 @@ def parse(text: str, schema: Schema) -> Predicate:
     try:
         predicate = _Reader(text).whole()
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise QueryError(
-            f"where = {text!r}: {first['msg'].removeprefix('Value error, ')}"
-        ) from None
+        raise QueryError(f"where = {text!r}: {first_complaint(error).reason}") from None
     check_predicate(predicate, schema)
     return predicate
 

@@ -2,13 +2,14 @@
 
 import json
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, ValidationError, field_validator
 
+from zerosum.client.files.toml_file import TomlError, read_toml
 from zerosum.client.nearest_word import did_you_mean
 from zerosum.client.queries.columns import (
     MOST_INTEGER,
@@ -21,8 +22,9 @@ from zerosum.client.queries.columns import (
     TextColumn,
 )
 from zerosum.client.queries.errors import QueryError
-from zerosum.client.queries.notation import column_of, first_complaint
+from zerosum.client.queries.notation import column_of
 from zerosum.client.queries.table_files import header
+from zerosum.client.spec.complaints import first_complaint
 from zerosum.client.spec.section import Spec
 
 __all__ = [
@@ -115,7 +117,9 @@ class Schema(Spec):
         try:
             return cls(columns=columns)
         except ValidationError as error:
-            raise QueryError(f"schema: {first_complaint(error)}") from None
+            first = first_complaint(error)
+            path = first.path[first.path[:1] == ("columns",) :]  # a section's keys are the columns
+            raise QueryError(f"schema: {replace(first, path=path).of_one_key}") from None
 
     @classmethod
     def read(cls, path: str | Path) -> "Schema":
@@ -135,9 +139,9 @@ class Schema(Spec):
             If the file cannot be read, has no such section, or a domain is wrong.
         """
         try:
-            document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise QueryError(f"schema = {str(path)!r}: {error}") from None
+            document = read_toml(path, "schema")
+        except TomlError as error:
+            raise QueryError(str(error)) from None
         section = document.get("schema")
         if not isinstance(section, dict) or not section:
             raise QueryError(f"{path}: no column in a section [schema]; see zerosum schema DATA")

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
@@ -16,6 +16,8 @@ from pydantic import (
     ValidationError,
 )
 from pydantic_core import PydanticCustomError
+
+from zerosum.client.spec.complaints import first_complaint
 
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -77,6 +79,14 @@ class Spec(BaseModel):
         ser_json_inf_nan="constants",
     )
 
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Show the keys that are not at their defaults: all keys of an experiment are a page."""
+        fields = type(self).model_fields
+        for name, value in super().__repr_args__():
+            known = fields.get(name or "")
+            if known is None or value != known.get_default(call_default_factory=True):
+                yield name, value
+
     def canonical(self) -> bytes:
         """Return the spec as canonical JSON: what enters a request's hash.
 
@@ -115,8 +125,7 @@ class Spec(BaseModel):
         try:
             read = cls.model_validate_json(data)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            raise ValueError(f"{first['loc']}: {first['msg']}") from None
+            raise ValueError(first_complaint(error).of_one_key) from None
         written = read.canonical()
         if written != data:
             at = next(

@@ -20,6 +20,7 @@ from zerosum.client.queries.moves import moves
 from zerosum.client.queries.query import Moments, Oracle, Query
 from zerosum.client.queries.schema import Schema
 from zerosum.client.request import QueryQuestion
+from zerosum.client.spec.complaints import first_complaint
 from zerosum.client.spec.query_privacy import LEAST_SCALE, MOST_LOCAL_EPSILON, QueryPrivacy
 from zerosum.server.analytics.asks import Ask, QueryTerms
 from zerosum.server.analytics.calibrate import Noise, calibrate, moments_weight
@@ -58,6 +59,12 @@ class Costed:
     privacy: QueryPrivacy
     sums: int
     receipts: Mapping[ObserverName, dict[str, Any] | None]
+
+    def __repr__(self) -> str:
+        """Return one line: its terms and receipts are a page."""
+        bounds = {name: receipt for name, receipt in self.receipts.items() if receipt is not None}
+        asked = f"{self.ask.query.kind}, epsilon={self.ask.epsilon:g}"
+        return f"Costed({asked}, receipts={bounds!r:.300})"
 
     @cached_property
     def key(self) -> str:
@@ -265,10 +272,9 @@ def _carried(query: Query, **noise: Any) -> QueryPrivacy:
     try:
         return QueryPrivacy(**noise)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
         name = "epsilon" if noise["law"] == "randomized-response" else "scale of its noise"
-        message = first["msg"].removeprefix("Value error, ")
-        raise QueryError(f"{query.kind}: {name} = {noise['scale']:g}: {message}") from None
+        reason = first_complaint(error).reason
+        raise QueryError(f"{query.kind}: {name} = {noise['scale']:g}: {reason}") from None
 
 
 def _faced(noise: Noise, terms: QueryTerms) -> float:

@@ -6,7 +6,7 @@ functions of ``zerosum.analytics``: a kind, its fields, a filter in words, and w
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, get_args
 
 from pydantic import ValidationError
@@ -16,6 +16,7 @@ from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.predicate import parse
 from zerosum.client.queries.query import KINDS, QUERY, Query
 from zerosum.client.queries.schema import Schema
+from zerosum.client.spec.complaints import first_complaint
 from zerosum.server.analytics.asks import Ask, MechanismChoice, check_epsilon
 
 _OWN: Final = ("epsilon", "name", "mechanism", "fresh", "attempts", "where")
@@ -172,8 +173,5 @@ _TYPES: Final = {str: 'text, as "..."', bool: "true or false"}
 def _first(error: Exception) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
-    first = error.errors(include_url=False)[0]
-    place = ".".join(str(part) for part in first["loc"][1:])
-    message = first["msg"].removeprefix("Value error, ")
-    given = f" = {first['input']!r}" if first["type"] != "missing" and place else ""
-    return f"{place}{given}: {message}" if place else message
+    first = first_complaint(error)
+    return str(replace(first, path=first.path[1:]))  # without the kind of query, which is said

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from zerosum.client.files.durable_append import replace_file
+from zerosum.client.files.file_errors import reason
 from zerosum.client.files.file_lock import HeldError, held_alone
 from zerosum.client.files.private_files import OpenToOthersError
 from zerosum.client.queries.errors import QueryError
@@ -58,7 +59,7 @@ def create_folder(path: Path, plan: PlanFile) -> Path:
         path.mkdir(parents=True, exist_ok=True)
         write_plan(path, plan)
     except OSError as error:
-        raise QueryError(f"--out {path} cannot be written: {error.strerror or error}") from None
+        raise QueryError(f"--out {path} cannot be written: {reason(path, error)}") from None
     return path
 
 

@@ -4,7 +4,6 @@
 """
 
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Final, Literal
 import tomli_w
 from pydantic import Field, ValidationError
 
+from zerosum.client.files.toml_file import TomlError, read_toml
 from zerosum.client.nearest_word import did_you_mean
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.moves import Adjacency, Unit
@@ -25,6 +25,7 @@ from zerosum.client.queries.schema import (
 )
 from zerosum.client.request import MAX_RECORDS
 from zerosum.client.spec import Fraction, PositiveInt, Spec
+from zerosum.client.spec.complaints import first_complaint
 from zerosum.client.spec.query_privacy import LEAST_HONEST_FRACTION
 from zerosum.server.analytics.asks import Rule
 from zerosum.server.analytics.drafts import Draft
@@ -214,13 +215,9 @@ def read_document(path: str | Path) -> dict[str, Any]:
         If it cannot be read, or is not TOML.
     """
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise QueryError(f"{path} does not exist: check the path") from None
-    except OSError as error:
-        raise QueryError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:
-        raise QueryError(f"{path} is not valid TOML: {error}") from None
+        return read_toml(path)
+    except TomlError as error:
+        raise QueryError(str(error)) from None
 
 
 def plan_toml(file: PlanFile) -> str:
@@ -259,17 +256,15 @@ def _inline(value: object) -> str:
 
 
 def _explained(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    path = [str(part) for part in first["loc"]]
-    key = ".".join(path)
-    if first["type"] == "extra_forbidden":
+    first = first_complaint(error)
+    path, key = first.path, first.key
+    if first.kind == "extra_forbidden":
         sections: dict[str, type[Spec]] = {"budget": BudgetSpec, "deployment": DeploymentSpec}
         model = sections.get(path[0], QueryPlan) if len(path) > 1 else QueryPlan
         known = list(model.model_fields)
         hint = did_you_mean(path[-1], known) or f": there are {', '.join(known)}"
-        return f"unknown key {key} = {first['input']!r}{hint}"
-    if first["type"] == "missing":
+        return f"unknown key {key} = {first.value!r}{hint}"
+    if first.kind == "missing":
         cure = " write [budget] with epsilon = 1.0" if path[0] == "budget" else " write it"
         return f"{key} is missing:{cure}"
-    message = first["msg"].removeprefix("Value error, ")
-    return f"{key} = {first['input']!r}: {message[:1].lower()}{message[1:]}"
+    return str(first)

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from zerosum.client.files.durable_append import FLUSHED, append_durably, append_flushing
+from zerosum.client.spec.complaints import first_complaint
 from zerosum.server.config import ConfigError
 
 Key: TypeAlias = tuple[int, int, str, int]
@@ -289,14 +290,13 @@ def parse_line(adapter: TypeAdapter[Any], line: bytes, path: Path) -> Any:
     try:
         return adapter.validate_json(line)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        if first["type"] == "extra_forbidden":
+        first = first_complaint(error)
+        if first.kind == "extra_forbidden":
             raise LedgerMismatchError(
-                f"{path} has a key that this version does not know ({where}): a newer version "
+                f"{path} has a key that this version does not know ({first.key}): a newer version "
                 "wrote it, and what it spent cannot be counted; go on with that version"
             ) from None
-        raise damaged(path, f"{where}: {first['msg']}" if where else first["msg"]) from None
+        raise damaged(path, first.of_one_key) from None
 
 
 def complete_lines(path: Path, *, cut: bool) -> list[bytes]:

@@ -156,7 +156,7 @@ def _checked(name: str) -> Path:
         # Opening a pipe to write would wait for a reader, for ever.
         if path.exists() and not path.is_file():
             raise OSError(errno.EINVAL, "it is no regular file")
-        path.open("a").close()
+        path.open("ab").close()
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"deployment.left_out = {name!r} cannot be written: "

@@ -27,6 +27,7 @@ from zerosum.server.private_sum.aggregate import Sample
 from zerosum.server.private_sum.transport import Traffic
 from zerosum.server.runs.records import Best, EndedBy, RoundRecord, Summary
 from zerosum.server.runs.reference_words import reference_of
+from zerosum.server.runs.result_display import Weights, result_html, result_line
 from zerosum.server.runs.run_folder import BEST, MODEL, TEST_SET, RunFolder
 from zerosum.server.runs.run_outcome import (
     NothingLearntError,
@@ -44,9 +45,9 @@ MOST_PAIRS = 100
 """Pairs of dealer and holder in a line of metrics."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
-    """The result of a run.
+    """The result of a run; a notebook shows it as a table.
 
     Parameters
     ----------
@@ -65,6 +66,10 @@ class Result:
     summary: Summary
     rounds: list[RoundRecord]
     model: Mapping[str, np.ndarray]
+
+    def __post_init__(self) -> None:
+        """Let the model be displayed by its shapes."""
+        object.__setattr__(self, "model", Weights(self.model))
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -147,6 +152,13 @@ class Result:
             state = read_model(self.folder / BEST)
         load_whole(model, state, self.folder)
         return model
+
+    def __repr__(self) -> str:
+        """Return one line: the model alone would be pages."""
+        return result_line(self.folder, self.summary, self.rounds)
+
+    def _repr_html_(self) -> str:
+        return result_html(self.folder, self.summary, self.rounds)
 
 
 @dataclass(frozen=True)

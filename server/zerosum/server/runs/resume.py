@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from zerosum.client.files.file_errors import reason
 from zerosum.client.files.file_lock import HeldError, held_alone
 from zerosum.client.files.operating_system import named_path
 from zerosum.client.files.private_files import OpenToOthersError
@@ -289,7 +290,7 @@ def claimed(path: Path) -> RunFolder:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"--out {path} cannot be written: {error.strerror}") from None
+        raise ConfigError(f"--out {path} cannot be written: {reason(path, error)}") from None
     return RunFolder(path)
 
 

@@ -15,6 +15,7 @@ from zerosum.client.files.durable_append import (
     append_flushing,
     replace_file,
 )
+from zerosum.client.files.file_errors import reason
 from zerosum.client.files.operating_system import named_path
 from zerosum.server.config import ConfigError, parse_experiment, read_toml, to_toml
 from zerosum.server.runs.plain_json import dumps, numbers
@@ -92,8 +93,8 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             folder = cls(path)
             folder.write_config(experiment)
-        except OSError as error:
-            raise ConfigError(f"--out {path} cannot be written: {error.strerror}") from None
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"--out {path} cannot be written: {reason(path, error)}") from None
         return folder
 
     @classmethod
@@ -384,7 +385,8 @@ def check_unused(path: Path) -> None:
         empty = path.is_dir() and all(entry.name in (LOCK, REHEARSAL) for entry in path.iterdir())
         holds_run = (path / CONFIG).exists()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"--out {str(path)[:200]!r} cannot be used: {error}") from None
+        why = reason(path, error)
+        raise ConfigError(f"--out {str(path)[:200]!r} cannot be used: {why}") from None
     if exists and empty:
         return
     if holds_run:

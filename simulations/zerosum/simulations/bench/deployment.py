@@ -68,7 +68,7 @@ def run(
             tell("starting a SuperLink and its SuperNodes")
             with federation(Path(scratch) / "all", nodes) as built:
                 policy = built.folder / "policy.toml"
-                policy.write_text(_POLICY, encoding="utf-8")
+                policy.write_text(_POLICY, encoding="utf-8", newline="\n")
                 for index in range(nodes):
                     built.start_supernode(index, f'policy="{policy}"')
                 for turn in range(repeats):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from zerosum.simulations.bench.process import Values, processor
 from zerosum.simulations.terminal.signals import start_again
-from zerosum.simulations.terminal.user_errors import write_json
+from zerosum.simulations.terminal.user_errors import is_standard_output, write_json
 
 
 class MeasuredTurns:
@@ -36,7 +36,7 @@ class MeasuredTurns:
     def left(self) -> str:
         """Write what there is, and say so; last the command that starts again."""
         why = "Turns are compared with each other, so that none is gone on with."
-        if not self._rows or self._file is None:
+        if not self._rows or self._file is None or is_standard_output(self._file):
             return start_again(f"Nothing is kept. {why}")
         self.write()
         turns = min(row["turns"] for row in self._rows)

@@ -158,8 +158,8 @@ def command(arguments: Sequence[str], code: int, time_limit: float) -> Start:
         listing = Path(folder) / "modules"
         if TABLE in arguments:
             ages = (f"{17 + 7 * row % 74}\n" for row in range(ROWS))
-            (Path(folder) / TABLE).write_text("age\n" + "".join(ages))
-            (Path(folder) / "table.toml").write_text("[schema]\nage = {integer = [17, 90]}\n")
+            (Path(folder) / TABLE).write_bytes(("age\n" + "".join(ages)).encode())
+            (Path(folder) / "table.toml").write_bytes(b"[schema]\nage = {integer = [17, 90]}\n")
         line = [sys.executable, "-c", _CODE.format(path=str(listing)), *arguments]
         ended = started(line, code, time_limit, folder)
         modules = listing.read_text(encoding="utf-8").split()

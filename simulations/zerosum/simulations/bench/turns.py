@@ -84,7 +84,7 @@ class Turn:
     def __init__(self) -> None:
         self.facts: Values = {}
         self._orders = os.fdopen(os.dup(0), "r", encoding="utf-8")
-        self._answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        self._answers = os.fdopen(os.dup(1), "w", encoding="utf-8", newline="\n")
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.dup2(2, 1)
@@ -286,14 +286,23 @@ def cpu_seconds(root: int) -> float | None:
             # The clock of another process, to the nanosecond; fields 14 and 15 of its stat are
             # in hundredths of a second.
             total += time.clock_gettime((~pid << 3) | _CPUCLOCK_SCHED)
-            reaped = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[13:15]
+            reaped = (
+                Path(f"/proc/{pid}/stat")
+                .read_text(encoding="utf-8")
+                .rpartition(")")[2]
+                .split()[13:15]
+            )
             total += sum(map(int, reaped)) / os.sysconf("SC_CLK_TCK")
     return total
 
 
 def _fields(path: Path) -> dict[str, int]:
     """Return the figures of a file of ``/proc``, in kB."""
-    parts = (line.split() for line in path.read_text().splitlines() if line.endswith(" kB"))
+    parts = (
+        line.split()
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if line.endswith(" kB")
+    )
     return {name.rstrip(":"): int(number) for name, number, _ in parts}
 
 
@@ -301,7 +310,7 @@ def _family(root: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            parent = int(entry.read_text().rpartition(")")[2].split()[1])
+            parent = int(entry.read_text(encoding="utf-8").rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(entry.parent.name))
     family = [root]
     for pid in family:

@@ -169,7 +169,7 @@ def _write(
     if csv_file is not None:
         from zerosum.server.analytics.stored_answers import table_text
 
-        csv_file.write_text(table_text(answer.rows()), encoding="utf-8")
+        csv_file.write_text(table_text(answer.rows()), encoding="utf-8", newline="\n")
 
 
 def _show(federation: "Federation", answers: "Sequence[Answer]", asked: int = 1) -> None:

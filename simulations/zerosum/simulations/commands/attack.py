@@ -15,7 +15,14 @@ from rich.markup import escape
 
 from zerosum.client.files.operating_system import cores
 from zerosum.server.config import ConfigError
+from zerosum.simulations.commands.completions import (
+    ATTACK_PARAMETERS,
+    ATTACKS,
+    RUN_FOLDERS,
+    words,
+)
 from zerosum.simulations.terminal.printable import printable, printable_lines, shell_command
+from zerosum.simulations.terminal.shell_completion import FOLDERS
 from zerosum.simulations.terminal.signals import interruptible
 from zerosum.simulations.terminal.user_errors import user_errors
 
@@ -49,23 +56,31 @@ def attack(
         list[str] | None,
         typer.Argument(
             metavar="[NAME]...",
-            help="Names in zerosum list, or module:Class; else all attacks.",
+            help="Names in zerosum list attacks, or module:Class; else all attacks.",
         ),
+        ATTACKS,
     ] = None,
     suite: Annotated[
-        str, typer.Option(help="quick (about eight minutes on two cores) or full (hours).")
+        str,
+        typer.Option(help="quick (about eight minutes on two cores) or full (hours)."),
+        words("quick", "full"),
     ] = "quick",
     seeds: Annotated[
         int, typer.Option(help="Seeds of each figure: three or more.", min=1, max=MOST_SEEDS)
     ] = LEAST_SEEDS,
-    out: Annotated[Path | None, typer.Option(help="Folder of the results: new or empty.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the results: new or empty."), FOLDERS
+    ] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="ATTACK.PARAMETER=VALUE", help="Change one parameter."),
+        ATTACK_PARAMETERS,
     ] = None,
     workers: Annotated[int, typer.Option(help="Processes; 0 is one a core.", min=0)] = 0,
     resume: Annotated[
-        Path | None, typer.Option(help="Continue the attacks in this folder, as they were asked.")
+        Path | None,
+        typer.Option(help="Continue the attacks in this folder, as they were asked."),
+        RUN_FOLDERS,
     ] = None,
 ) -> None:
     """Play attacks on private training: what leaks, which protection stops it, at which epsilon."""

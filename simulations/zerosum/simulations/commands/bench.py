@@ -16,13 +16,13 @@ from zerosum.simulations.bench.process import BenchError, Values, measure
 from zerosum.simulations.commands.bench_all import all_figures
 from zerosum.simulations.commands.bench_engine import engine
 from zerosum.simulations.commands.bench_start import start
+from zerosum.simulations.commands.completions import words
+from zerosum.simulations.terminal.command_line import CommandApp
 from zerosum.simulations.terminal.progress import ProgressBar
 from zerosum.simulations.terminal.signals import interruptible
 from zerosum.simulations.terminal.user_errors import check_writable, number, user_errors, write_json
 
-bench_app = typer.Typer(
-    help="Measure what secure aggregation and privacy cost.", no_args_is_help=True
-)
+bench_app = CommandApp("Measure what secure aggregation and privacy cost.")
 
 
 class Rival(StrEnum):
@@ -48,7 +48,9 @@ def deployment(
         int, typer.Option(help="Rounds of a run; all but the first are steady.", min=2)
     ] = 4,
     repeats: Annotated[int, typer.Option(help="Runs of each kind.", min=1)] = 2,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write figures here; - is standard output.")
+    ] = None,
 ) -> None:
     """Compare masked rounds with Flower's plain averaging, on real SuperNodes of this machine.
 
@@ -82,8 +84,14 @@ def secagg(
     corruption: Annotated[
         float, typer.Option(help="Fraction of clients that collude.", callback=number)
     ] = 0.05,
-    server: Annotated[str, typer.Option(help="malicious or semi-honest.")] = "malicious",
-    degree: Annotated[str, typer.Option(help="Neighbours: auto, complete or a number.")] = "auto",
+    server: Annotated[
+        str, typer.Option(help="malicious or semi-honest."), words("malicious", "semi-honest")
+    ] = "malicious",
+    degree: Annotated[
+        str,
+        typer.Option(help="Neighbours: auto, complete or a number."),
+        words("auto", "complete"),
+    ] = "auto",
     threshold: Annotated[int | None, typer.Option(help="Shares that recover a secret.")] = None,
     bits: Annotated[int, typer.Option(help="Bits of a value.", min=1, max=48)] = 16,
     share: Annotated[bool, typer.Option(help="Let clients share a cache.")] = False,
@@ -108,7 +116,9 @@ def secagg(
             help="Seconds for the rival's client; a longer one is extrapolated.", callback=number
         ),
     ] = 60.0,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write figures here; - is standard output.")
+    ] = None,
 ) -> None:
     """Run a session with all clients in one process; print CPU time, bytes and memory."""
     _one_of(primitives=primitives, server_memory=server_memory, liars=liars is not None,
@@ -172,7 +182,9 @@ def dpsgd(
         Path | None,
         typer.Option(help="Folder that pip install --target put Opacus in, if not installed here."),
     ] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write figures here; - is standard output.")
+    ] = None,
 ) -> None:
     """Measure per-example clipping beside the plain step, and Opacus where it is installed."""
     _check(json_file)
@@ -205,7 +217,9 @@ def noise(
         int, typer.Option(help="Integers that a table, or jumps, draw.", min=1)
     ] = 4_000_000,
     few: Annotated[int, typer.Option(help="Integers that exact samplers draw.", min=1)] = 200,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write figures here; - is standard output.")
+    ] = None,
 ) -> None:
     """Draw noise by table, jumps, exact rejection and OpenDP, and print the rates on one core."""
     _check(json_file)

@@ -17,6 +17,7 @@ from zerosum.simulations.terminal.progress import ProgressBar
 from zerosum.simulations.terminal.signals import continue_with, interruptible
 from zerosum.simulations.terminal.user_errors import (
     check_writable,
+    is_standard_output,
     number,
     user_errors,
     write_json,
@@ -51,6 +52,8 @@ def all_figures(
             raise BenchError(f"--peers {peers}: it is a folder that pip install --target filled")
         known = parts(rounds, None if peers is None else peers.resolve(), peer_limit)
         wanted = _chosen(only, known)
+        if is_standard_output(json_file):
+            raise ConfigError("--json -: parts are added to a file; name one")
         check_writable(json_file)
         before = _before(json_file)
         # Of all parts, not of those that are wanted: --only takes up what any other call kept.

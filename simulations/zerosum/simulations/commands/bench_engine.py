@@ -22,6 +22,7 @@ from zerosum.simulations.bench.engine import (
 from zerosum.simulations.bench.engine_rows import QUIET, share_of_cores
 from zerosum.simulations.bench.measured_turns import MeasuredTurns
 from zerosum.simulations.bench.process import BenchError, Values
+from zerosum.simulations.commands.completions import words
 from zerosum.simulations.terminal.progress import ProgressBar
 from zerosum.simulations.terminal.signals import interruptible
 from zerosum.simulations.terminal.user_errors import check_writable, number, user_errors
@@ -37,13 +38,13 @@ MOST_CLIENTS = 10_000_000
 
 def engine(
     model: Annotated[
-        str, typer.Option(help=f"{' or '.join(MODELS)}; several with commas.")
+        str, typer.Option(help=f"{' or '.join(MODELS)}; several with commas."), words(*MODELS)
     ] = "mlp",
     workers: Annotated[
         str, typer.Option(help="Processes of ours, threads of the bare loop; several with commas.")
     ] = "1",
     versus: Annotated[
-        str, typer.Option(help=f"What to compare with: {', '.join(VERSUS)}.")
+        str, typer.Option(help=f"What to compare with: {', '.join(VERSUS)}."), words(*VERSUS)
     ] = "bare",
     rounds: Annotated[int, typer.Option(help="Rounds that are timed.", min=1)] = 5,
     clients: Annotated[
@@ -53,11 +54,15 @@ def engine(
     records: Annotated[int, typer.Option(help="Records of a client.", min=1)] = 100,
     epochs: Annotated[int, typer.Option(help="Epochs of a client.", min=1, max=1000)] = 1,
     precision: Annotated[
-        str, typer.Option(help=f"training.precision of our rows: {' or '.join(PRECISIONS)}.")
+        str,
+        typer.Option(help=f"training.precision of our rows: {' or '.join(PRECISIONS)}."),
+        words(*PRECISIONS),
     ] = "float32",
     device: Annotated[str, typer.Option(help="Where all rows train: cpu, cuda or cuda:N.")] = "cpu",
     trainer: Annotated[
-        str, typer.Option(help=f"Local training of our rows: {', '.join(TRAINERS)}.")
+        str,
+        typer.Option(help=f"Local training of our rows: {', '.join(TRAINERS)}."),
+        words(*TRAINERS),
     ] = "auto",
     peers: Annotated[
         Path | None,
@@ -66,7 +71,9 @@ def engine(
     peer_limit: Annotated[
         float, typer.Option(help="Seconds that a peer may be waited for.", min=1, callback=number)
     ] = PEER_LIMIT_SECONDS,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows here.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the rows here; - is standard output.")
+    ] = None,
 ) -> None:
     """Compare engines of simulation on the same rounds of federated averaging.
 

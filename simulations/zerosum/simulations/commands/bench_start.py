@@ -20,7 +20,9 @@ def start(
     whole: Annotated[
         int, typer.Option(help="Turns of the default run, a minute each; 0: none.", min=0)
     ] = 1,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write figures here; - is standard output.")
+    ] = None,
 ) -> None:
     """Measure the CPU seconds, first line and imports of commands, in turns with a bare Python."""
     from zerosum.simulations.bench.start import run

@@ -21,6 +21,7 @@ from zerosum.server.config import ConfigError
 from zerosum.server.privacy.observers import OBSERVERS, observer_title
 from zerosum.server.privacy.rounding import epsilon_text, remainder_text
 from zerosum.server.runs.run_folder import CONFIG, RunFolder
+from zerosum.simulations.commands.completions import RUN_FOLDERS
 from zerosum.simulations.terminal.user_errors import check_writable, user_errors, write_json
 
 if TYPE_CHECKING:  # a node's own count needs no accountant
@@ -34,12 +35,15 @@ def budget(
         typer.Argument(
             help="The folder of a run, or of queries, or a node's state-dir.", show_default=False
         ),
+        RUN_FOLDERS,
     ],
     policy: Annotated[
         Path | None,
         typer.Option(help="The node's policy: max_epsilon, budget_delta, max_contributions."),
     ] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write figures here; - is standard output.")
+    ] = None,
 ) -> None:
     """Say what a run, queries or a node has spent of privacy, and what is left; read only."""
     with user_errors(ConfigError):

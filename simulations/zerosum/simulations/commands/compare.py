@@ -11,23 +11,25 @@ from rich.table import Table
 
 from zerosum.client.task import TaskError
 from zerosum.server.config import ConfigError
+from zerosum.simulations.commands.completions import RUN_FOLDERS
 from zerosum.simulations.terminal.loading import loading
+from zerosum.simulations.terminal.shell_completion import FOLDERS
 from zerosum.simulations.terminal.user_errors import user_errors
 
 if TYPE_CHECKING:
-    from zerosum.simulations.report.compare import Candidate, Comparison
-
-USUAL_OUT = Path("comparison")
-"""Folder of a comparison of runs; that of one sweep is in the sweep's own."""
+    from zerosum.simulations.report.compare import Comparison
 
 
 def compare(
     folders: Annotated[
-        list[Path], typer.Argument(help="Folders of runs or sweeps.", show_default=False)
+        list[Path],
+        typer.Argument(help="Folders of runs or sweeps.", show_default=False),
+        RUN_FOLDERS,
     ],
     out: Annotated[
         Path | None,
         typer.Option(help="Folder of the files. [default: that of the one sweep, else comparison]"),
+        FOLDERS,
     ] = None,
     plots: Annotated[
         Literal["pdf", "svg", "png"] | None,
@@ -36,15 +38,13 @@ def compare(
 ) -> None:
     """Compare methods over their seeds: a table, compare.csv, compare.html, and figures."""
     with user_errors(ConfigError, TaskError):
-        found = candidates(folders)
         with loading():
-            from zerosum.simulations.report.compare import compare as gather
-            from zerosum.simulations.report.compare_page import best_in_words, write_comparison
+            from zerosum.simulations.report.compare_page import best_in_words
             from zerosum.simulations.report.compare_references import references_in_words
+            from zerosum.simulations.sweeps.compare_runs import compare as compare_folders
 
-        comparison = gather(found)
-        target = out or (folders[0] if _is_sweep(folders) else USUAL_OUT)
-        files = write_comparison(comparison, target, [str(folder) for folder in folders], plots)
+        compared = compare_folders(folders, out=out, plots=plots)
+        comparison = compared.comparison
     Console().print(comparison_table(comparison))
     console = Console(markup=False, highlight=False, soft_wrap=True)
     if lead := best_in_words(comparison):
@@ -53,44 +53,7 @@ def compare(
         console.print(line)
     for caution in comparison.cautions:
         console.print(f"Caution: {caution}", style="yellow")
-    console.print(f"Written: {', '.join(map(str, files))}")
-
-
-def candidates(folders: list[Path]) -> "list[Candidate]":
-    """Return the runs in folders of runs and sweeps.
-
-    Parameters
-    ----------
-    folders : list of Path
-        As given to the command.
-
-    Returns
-    -------
-    list of Candidate
-        Of a sweep all cells, also those that are not over.
-
-    Raises
-    ------
-    ConfigError
-        If one is neither.
-    """
-    from zerosum.server.runs.run_folder import CONFIG
-    from zerosum.simulations.report.compare import Candidate
-    from zerosum.simulations.sweeps.sweep_folder import MANIFEST, SweepFolder
-
-    found: list[Candidate] = []
-    for path in folders:
-        if (path / MANIFEST).is_file():
-            sweep = SweepFolder.open(path)
-            found += [Candidate(sweep.run_path(c), c.experiment) for c in sweep.cells]
-        elif (path / CONFIG).is_file():
-            found.append(Candidate(path))
-        else:
-            raise ConfigError(
-                f"{path} holds neither a run (no {CONFIG}) nor a sweep (no {MANIFEST}): give the "
-                "folder of one"
-            )
-    return found
+    console.print(f"Written: {', '.join(map(str, compared.files))}")
 
 
 def comparison_table(comparison: "Comparison") -> Table:
@@ -109,9 +72,3 @@ def comparison_table(comparison: "Comparison") -> Table:
     for row in rows:
         table.add_row(*(f"[bold]{escape(t)}[/bold]" if best else escape(t) for t, best in row))
     return table
-
-
-def _is_sweep(folders: list[Path]) -> bool:
-    from zerosum.simulations.sweeps.sweep_folder import MANIFEST
-
-    return len(folders) == 1 and (folders[0] / MANIFEST).is_file()

@@ -26,7 +26,9 @@ changes one on the command line, and a run folder's `config.toml` holds all of t
 What another experiment sets can be taken out, so that the default holds again: by the bare word
 `unset` on the command line, as `--set privacy.noise_multiplier=unset`, or beside `extends` by
 `unset = ["privacy.noise_multiplier", "encoding"]`; a name without a dot may be a whole section.
-`--set data.clients=none` does the same for numbers that are simply not there by default.
+`--set data.clients=none` does the same for what is not there by default ("absent" below); in quotes
+it is a text, as in `--set 'data.path="none"'`. Where `none` would be taken for something else than
+absence, as of noise, it is refused, and what to write is said.
 One of two keys that exclude each other is taken out by itself where only the other is given:
 `epochs` and `steps`, `epsilon` and `noise_multiplier`. So is what a new value leaves without a
 meaning: noise under `privacy.model = "none"`, `examples` and `lot` under `privacy.unit = "client"`,

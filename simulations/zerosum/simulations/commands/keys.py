@@ -11,10 +11,11 @@ from zerosum.client.files.durable_append import replace_file
 from zerosum.client.files.private_files import OpenToOthersError, write_private
 from zerosum.client.protocol.node_keys import ProvisioningError, read_identity, read_roster
 from zerosum.secagg import IdentityKey, LocalProtocolError, Roster, SignedRoster
+from zerosum.simulations.terminal.command_line import CommandApp
 from zerosum.simulations.terminal.user_errors import user_errors
 
-keys_app = typer.Typer(help="Signing keys of nodes and of a roster's authority.")
-roster_app = typer.Typer(help="The signed list of all clients' public keys.")
+keys_app = CommandApp("Signing keys of nodes and of a roster's authority.")
+roster_app = CommandApp("The signed list of all clients' public keys.")
 
 
 @keys_app.command("new")
@@ -44,7 +45,13 @@ def show_key(file: Annotated[Path, typer.Argument(help="A signing key.")]) -> No
 @roster_app.command("add")
 def add_to_roster(
     file: Annotated[Path, typer.Argument(help="The roster: made if it is absent.")],
-    clients: Annotated[list[str], typer.Argument(metavar="INDEX=PUBLIC...", help="As 0=3f…")],
+    clients: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INDEX=PUBLIC...",
+            help="Each client's index, and what zerosum keys new printed.",
+        ),
+    ],
     authority: Annotated[Path, typer.Option(help="The signing key of the roster's authority.")],
 ) -> None:
     """Add clients to a roster or replace their keys, and sign it as its next version."""

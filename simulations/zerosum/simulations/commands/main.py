@@ -2,14 +2,12 @@
 
 import shlex
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 import typer
 from rich.console import Console
-from typer.core import TyperGroup
 
 from zerosum.client.task import TaskError
 from zerosum.server.config import ConfigError
@@ -18,20 +16,26 @@ from zerosum.simulations.commands.attack import attack
 from zerosum.simulations.commands.bench import bench_app
 from zerosum.simulations.commands.budget import budget
 from zerosum.simulations.commands.compare import compare
+from zerosum.simulations.commands.completions import EXPERIMENTS, RUN_FOLDERS, SETTINGS
 from zerosum.simulations.commands.export import export
 from zerosum.simulations.commands.keys import keys_app, roster_app
+from zerosum.simulations.commands.listing import list_
 from zerosum.simulations.commands.new import new_queries
 from zerosum.simulations.commands.query import query_app
 from zerosum.simulations.commands.rehearse import rehearse
+from zerosum.simulations.commands.root_options import root_options
 from zerosum.simulations.commands.schema import schema
 from zerosum.simulations.commands.sweep import sweep
 from zerosum.simulations.new import Kind
+from zerosum.simulations.terminal.command_line import CommandApp, CommandGroup
 from zerosum.simulations.terminal.loading import loading
+from zerosum.simulations.terminal.shell_completion import FOLDERS, answer_shell
 from zerosum.simulations.terminal.signals import continue_with, interruptible, start_again
 from zerosum.simulations.terminal.streams import take_any_text
 from zerosum.simulations.terminal.user_errors import (
     NOTHING_LEARNT,
     check_writable,
+    is_standard_output,
     user_errors,
     write_json,
 )
@@ -44,16 +48,37 @@ if TYPE_CHECKING:
 # torch and dp_accounting take seconds to import: each command imports what it needs.
 
 ExperimentName = Annotated[
-    str | None, typer.Argument(help="A shipped experiment's name or a TOML file.")
+    str | None,
+    typer.Argument(help="A shipped experiment's name or a TOML file. [default: mnist5k]"),
+    EXPERIMENTS,
 ]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change one key, as privacy.clip=1.0."),
+    SETTINGS,
 ]
 
 
-class Commands(TyperGroup):
+IN_ORDER = (
+    *("new", "run", "sweep", "compare", "report", "export", "plan", "budget", "audit", "attack"),
+    *("query", "schema", "rehearse", "keys", "roster", "bench", "list"),
+)
+"""Of the commands in the help: what a first hour needs comes first."""
+
+
+class Commands(CommandGroup):
     """The commands; one that keeps nothing of its work says so when a signal ends it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands, as the help has them."""
+        return sorted(self.commands, key=IN_ORDER.index)
+
+    def main(self, *args: Any, **settings: Any) -> Any:
+        """Run the program, or answer a shell that completes a word of it."""
+        code = answer_shell(self)
+        if code is not None:
+            sys.exit(code)
+        return super().main(*args, **settings)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; if a signal ends it, print how to start it again."""
@@ -61,14 +86,11 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
 
 
-app = typer.Typer(
-    cls=Commands,
-    help="Federated learning with secure aggregation and differential privacy.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_show_locals=False,
-    rich_markup_mode="markdown",
+app = CommandApp(
+    "Federated learning with secure aggregation and differential privacy.",
+    Commands,
 )
+app.callback()(root_options)
 app.add_typer(bench_app, name="bench")
 app.add_typer(query_app, name="query")
 app.add_typer(keys_app, name="keys")
@@ -80,25 +102,7 @@ app.command()(schema)
 app.command()(sweep)
 app.command()(compare)
 app.command()(export)
-
-
-def _print_version(asked: bool) -> None:
-    """Print the installed version, that of pyproject.toml, and end."""
-    if asked:
-        typer.echo(version("zerosum"))
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    _version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
-        ),
-    ] = False,
-) -> None:
-    """Federated learning with secure aggregation and differential privacy."""
+app.command("list")(list_)
 
 
 @app.command()
@@ -106,8 +110,10 @@ def run(
     experiment: ExperimentName = None,
     overrides: Overrides = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the experiment.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder: new or empty.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder: new or empty."), FOLDERS] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Continue the run in this folder."), RUN_FOLDERS
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, print the configuration, stop.")
     ] = False,
@@ -176,7 +182,9 @@ def plan(
     epsilon: Annotated[
         float | None, typer.Option(help="Find the noise for this epsilon (privacy.epsilon_for).")
     ] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write figures here; - is standard output.")
+    ] = None,
 ) -> None:
     """Compute what a setting costs before it runs: every epsilon, noise against clip, bytes."""
     from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
@@ -217,8 +225,11 @@ def audit(
     folder: Annotated[
         Path | None,
         typer.Option("--run", help="Audit the run in this folder and put it into its report."),
+        RUN_FOLDERS,
     ] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write figures here.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write figures here; - is standard output.")
+    ] = None,
 ) -> None:
     """Audit the protection with canaries; exit with 1 if an observer beats the ledger's epsilon."""
     from zerosum.server.runs.run_folder import RunFolder
@@ -242,7 +253,9 @@ def audit(
             from zerosum.simulations.report.audited import AUDIT
 
         asked = AuditPlan(canaries, repetitions, noise_multiplier, delta, confidence, dropout)
-        target = json_file or (None if run_folder is None else run_folder.path / AUDIT)
+        target = None if run_folder is None else run_folder.path / AUDIT
+        if json_file is not None and not is_standard_output(json_file):
+            target = json_file
         rows = PartialRows(target, f"{asked} {audited.canonical().hex()}")
         with (
             interruptible(lambda: _audit_left(rows, repetitions), ()),
@@ -264,7 +277,9 @@ def audit(
 @app.command()
 def report(
     folder: Annotated[
-        Path, typer.Argument(help="The folder of a run, finished or not, or of queries.")
+        Path,
+        typer.Argument(help="The folder of a run, finished or not, or of queries."),
+        RUN_FOLDERS,
     ],
     public: Annotated[
         Path | None,
@@ -273,6 +288,7 @@ def report(
             help="Write what outsiders may read into this new folder: no counts of clients, no "
             "ledger, no seed.",
         ),
+        FOLDERS,
     ] = None,
 ) -> None:
     """Draw a run's report again from the files in its folder."""
@@ -293,24 +309,6 @@ def report(
             Console().print(f"Public report  {made}", soft_wrap=True, markup=False)
             return
         Console().print(f"Report  {write_report(folder)}", soft_wrap=True, markup=False)
-
-
-@app.command("list")
-def list_() -> None:
-    """List experiments, tasks, models, mechanisms and attacks."""
-    from rich.table import Table
-
-    from zerosum.simulations.commands.listing import catalog
-
-    console = Console()
-    for title, rows in catalog().items():
-        table = Table(
-            title=title, title_justify="left", show_header=False, box=None, padding=(0, 2)
-        )
-        for name, meaning in rows:
-            table.add_row(f"[bold]{name}[/bold]", meaning)
-        console.print(table)
-        console.print()
 
 
 def _audit_left(rows: "PartialRows", repetitions: int) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import click
 import typer
-from typer.core import TyperGroup
+from click.shell_completion import CompletionItem
 
 from zerosum.client.nearest_word import did_you_mean
 from zerosum.server.config import ConfigError
@@ -26,15 +26,37 @@ from zerosum.simulations.commands.query_options import (
     Seed,
     with_common_options,
 )
+from zerosum.simulations.terminal.command_line import CommandApp, CommandGroup
 from zerosum.simulations.terminal.loading import loading
+from zerosum.simulations.terminal.shell_completion import FILES
 from zerosum.simulations.terminal.user_errors import check_writable, user_errors
 
 PLAN = "plan"
 """The command that a file's name stands for."""
 
 
-class Queries(TyperGroup):
+class Queries(CommandGroup):
     """The kinds of query; a file in place of one is a plan."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """Return the kinds; where none begins so, files.
+
+        Parameters
+        ----------
+        ctx : click.Context
+            Of the group.
+        incomplete : str
+            The word so far.
+
+        Returns
+        -------
+        list of CompletionItem
+            In the form of Click.
+        """
+        kinds: list[CompletionItem[str]] = super().shell_complete(ctx, incomplete)
+        if kinds or incomplete.startswith("-"):
+            return kinds
+        return FILES.items(ctx, incomplete)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -71,14 +93,12 @@ class Queries(TyperGroup):
         raise typer.Exit(2)
 
 
-query_app = typer.Typer(
-    cls=Queries,
-    help="Ask a federation for counts, histograms, quantiles, words, and see nothing else.\n\n"
+query_app = CommandApp(
+    "Ask a federation for counts, histograms, quantiles, words, and see nothing else.\n\n"
     "`zerosum query PLAN.toml` asks all queries of a file.",
+    Queries,
     invoke_without_command=True,
-    add_completion=False,
-    pretty_exceptions_show_locals=False,
-    rich_markup_mode="markdown",
+    no_args_is_help=False,
 )
 
 
@@ -231,7 +251,9 @@ def _resumed(
     data: Annotated[
         Path | None, typer.Option(help="Where the same data are now.", show_default=False)
     ] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write answers here.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write answers here; - is standard output.")
+    ] = None,
 ) -> None:
     if ctx.invoked_subcommand is not None:
         return

@@ -14,7 +14,9 @@ def _option(help: str, panel: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False, **more)
 
 
-JsonFile = Annotated[Path | None, _option("Write the answer here.", _OUT, "--json")]
+JsonFile = Annotated[
+    Path | None, _option("Write the answer here; - is standard output.", _OUT, "--json")
+]
 CsvFile = Annotated[Path | None, _option("Write the answer's cells here.", _OUT, "--csv")]
 DataFile = Annotated[Path | None, _option("CSV or Parquet file.", _DATA)]
 Seed = Annotated[int | None, _option("Of rows, dropouts and noise. [default: 0]", _DATA)]

@@ -365,7 +365,7 @@ def pages(root: Path) -> Iterator[tuple[Path, str]]:
 def main() -> None:
     """Write the tables of the pages of this folder."""
     for path, text in list(pages(Path())):
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """``zerosum rehearse``."""
 
 import shlex
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -11,12 +10,14 @@ import typer
 from rich.console import Console
 
 from zerosum.client.files.operating_system import NOT_DEPLOYABLE
+from zerosum.client.files.toml_file import TomlError, read_toml
 from zerosum.client.flower.node_policy import PolicyError, checked_policy
 from zerosum.client.protocol.training_outcomes import FAILED_AT_HOME
 from zerosum.server.config import ConfigError
 from zerosum.server.runs.records import Summary
 from zerosum.server.runs.run_folder import SUMMARY, RunFolder
 from zerosum.server.runs.run_outcome import NothingLearntError
+from zerosum.simulations.commands.completions import RUN_FOLDERS, SETTINGS, words
 from zerosum.simulations.commands.rehearse_queries import (
     answer_plan,
     conclude_queries,
@@ -38,6 +39,7 @@ from zerosum.simulations.rehearsal.waiting import modified_ns
 from zerosum.simulations.rehearsal.watch import TimedLines, Watch
 from zerosum.simulations.terminal.printable import shell_command
 from zerosum.simulations.terminal.progress import ProgressBar
+from zerosum.simulations.terminal.shell_completion import FOLDERS
 from zerosum.simulations.terminal.signals import interruptible
 from zerosum.simulations.terminal.user_errors import NOTHING_LEARNT, number, user_errors
 
@@ -54,10 +56,13 @@ DEFAULT_SECONDS = 600.0
 
 
 def rehearse(
-    app: Annotated[Path, typer.Argument(help="Folder of a Flower app, as zerosum new makes it.")],
+    app: Annotated[
+        Path, typer.Argument(help="Folder of a Flower app, as zerosum new makes it."), FOLDERS
+    ],
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change one key of the experiment."),
+        SETTINGS,
     ] = None,
     nodes: Annotated[
         int | None, typer.Option(help="SuperNodes; 3 by default.", min=2, max=64)
@@ -65,15 +70,20 @@ def rehearse(
     server: Annotated[
         str | None,
         typer.Option(help=f"What the server is trusted with: {' or '.join(SERVERS)}."),
+        words(*SERVERS),
     ] = None,
     namespaces: Annotated[
         bool, typer.Option("--namespaces", help="Give each node a network namespace.")
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Run folder: new or empty; else a new one under runs/.")
+        Path | None,
+        typer.Option(help="Run folder: new or empty; else a new one under runs/."),
+        FOLDERS,
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="Continue the rehearsal in this run folder.")
+        Path | None,
+        typer.Option(help="Continue the rehearsal in this run folder."),
+        RUN_FOLDERS,
     ] = None,
     seconds: Annotated[
         float, typer.Option(help="Time limit of the run, in seconds.", min=1, callback=number)
@@ -209,7 +219,7 @@ def run_app(
     """
     app, out = Path(setting.app), kept.path
     policy = built.folder / POLICY
-    policy.write_text(_policy(app / POLICY, setting.server), encoding="utf-8")
+    policy.write_text(_policy(app / POLICY, setting.server), encoding="utf-8", newline="\n")
     for index in range(setting.nodes):
         # All of them are this owner's: they read the file that the owner's experiment names.
         built.start_supernode(index, f'policy="{policy}" server-paths=true')
@@ -235,9 +245,8 @@ def run_app(
 def _data_of(app: Path) -> list[str]:
     """Return the setting that names the experiment's data from any folder: nodes run in others."""
     try:
-        given = tomllib.loads((app / EXPERIMENT).read_text(encoding="utf-8-sig"))
-        path = given["data"]["path"]
-    except (OSError, ValueError, KeyError, TypeError):
+        path = read_toml(app / EXPERIMENT)["data"]["path"]
+    except (TomlError, KeyError, TypeError):
         return []  # none is named; what is wrong with the file the run itself will say
     whole = (app / Path(str(path)).expanduser()).resolve()
     return [shlex.quote(f"data.path={whole}")] if whole.exists() else []
@@ -270,9 +279,9 @@ def _failures(kept: RehearsalFolder) -> list[list[str]]:
 def _policy(file: Path, server: str) -> str:
     """Return an app's policy, for nodes that take part under one kind of server."""
     try:
-        given = tomllib.loads(file.read_text(encoding="utf-8-sig")) if file.is_file() else {}
-    except (OSError, ValueError) as error:
-        raise DeploymentError(f"{file} is not valid TOML: {error}") from None
+        given = read_toml(file) if file.is_file() else {}
+    except TomlError as error:
+        raise DeploymentError(str(error)) from None
     try:
         checked_policy(given | {"servers": [server]}, f"the nodes' policy {file}")
     except PolicyError as error:

@@ -1,14 +1,14 @@
 """``zerosum rehearse`` of an app of queries: each node has a table and a file of its own."""
 
 import math
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import tomli_w
 from rich.console import Console
 
+from zerosum.client.files.toml_file import TomlError, read_toml
 from zerosum.client.flower.node_policy import PolicyError, checked_node_file
 from zerosum.client.protocol.stored_counters import read_spending
 from zerosum.client.protocol.training_outcomes import FAILED_AT_HOME
@@ -85,9 +85,9 @@ def _node_file(app: Path, index: int, setting: RehearsedNodes) -> str:
             "or give --nodes"
         )
     try:
-        given: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError) as error:
-        raise DeploymentError(f"{file} is not valid TOML: {error}") from None
+        given = read_toml(file)
+    except TomlError as error:
+        raise DeploymentError(str(error)) from None
     sections = {name: dict(given[name]) for name in ("policy", "table")
                 if isinstance(given.get(name), dict)}  # fmt: skip
     if "path" in sections.get("table", {}):
@@ -136,7 +136,7 @@ def answer_plan(
     """
     for index, text in files.items():
         own = _own_file(kept, index)
-        own.write_text(text, encoding="utf-8")
+        own.write_text(text, encoding="utf-8", newline="\n")
         built.start_supernode(index, f'policy="{own}"')
         tell.line(f"started node {index}; its log: {built.folder}/supernode{index}.log")
     given, done = [f"deployment.min_nodes={setting.nodes}"], 0
@@ -220,7 +220,7 @@ def _own_file(kept: RehearsalFolder, index: int) -> Path:
 def _own_budget(kept: RehearsalFolder, index: int) -> str:
     """Say what a node's own record holds, by its own policy, as ``zerosum budget`` does."""
     own = _own_file(kept, index)
-    content = tomllib.loads(own.read_text(encoding="utf-8"))
+    content = read_toml(own)
     policy: ClientPolicy = checked_node_file(content, str(own), own.parent).policy
     spent = node_spending(read_spending(kept.nodes / f"state{index}"), policy)
     count = spent["contributions"]

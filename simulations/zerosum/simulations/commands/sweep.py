@@ -10,7 +10,9 @@ from rich.console import Console
 from zerosum.client.task import TaskError
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.rounding import epsilon_text, plain
+from zerosum.simulations.commands.completions import EXPERIMENTS, RUN_FOLDERS, SETTINGS
 from zerosum.simulations.terminal.loading import loading
+from zerosum.simulations.terminal.shell_completion import FOLDERS
 from zerosum.simulations.terminal.signals import FAILED, continue_with, interruptible
 from zerosum.simulations.terminal.user_errors import user_errors
 
@@ -23,13 +25,16 @@ if TYPE_CHECKING:
 
 def sweep(
     experiment: Annotated[
-        str | None, typer.Argument(help="A shipped experiment's name or a TOML file.")
+        str | None,
+        typer.Argument(help="A shipped experiment's name or a TOML file. [default: mnist5k]"),
+        EXPERIMENTS,
     ] = None,
     lists: Annotated[
         list[str] | None,
         typer.Option(
             "--set", metavar="KEY=A,B,...", help="Values of one key, as privacy.epsilon=1,2,4."
         ),
+        SETTINGS,
     ] = None,
     seeds: Annotated[
         str | None,
@@ -43,9 +48,13 @@ def sweep(
         typer.Option(metavar="KEY,KEY", help="Zip the lists of these keys; the others multiply."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the sweep: new or empty, or of this very sweep.")
+        Path | None,
+        typer.Option(help="Folder of the sweep: new or empty, or of this very sweep."),
+        FOLDERS,
     ] = None,
-    resume: Annotated[Path | None, typer.Option(help="Complete the sweep in this folder.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Complete the sweep in this folder."), RUN_FOLDERS
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(help="Cells at a time, a thread each. [default: the cores]", min=1)
     ] = None,
@@ -125,12 +134,13 @@ class _Shown:
 
     def look(self, pace: "Pace") -> None:
         """Move the bar."""
-        from zerosum.simulations.sweeps.time_left import in_words
+        from zerosum.simulations.terminal.durations import in_words
 
         left = pace.seconds_left
         self._left = "" if left is None else f", {in_words(left)} left"
-        words = f"{self._over}/{len(self._folder.cells)} cells{self._left}"
-        self._bar.show(words, self._total - pace.rounds_left)
+        done = self._total - pace.rounds_left
+        words = f"{self._over}/{len(self._folder.cells)} cells  round {done}/{self._total}"
+        self._bar.show(words, done, left=left)
 
     def ended(self, cell: "Cell", error: str) -> None:
         """Say what came of a cell: a failure always, else now and then where no bar is drawn."""

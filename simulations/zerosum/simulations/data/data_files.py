@@ -45,22 +45,27 @@ def required_file(spec: DataSpec, task: str, kind: str) -> Path:
     """
     if spec.path is None:
         raise DataError(f'data.path is absent; task "{task}" needs it: {kind}')
+    name = str(spec.path)
+    name = name if len(name) <= 200 else f"{name[:200]}..."
     hint = ""
     try:
         path = named_path(spec.path)
         if path.is_file():
+            path.open("rb").close()  # a reader's own words would name its code
             return path
         if path.is_dir():
             hint = " (it is a folder)"
         elif path.parent.is_dir():
             near = nearest(path.name, (entry.name for entry in path.parent.iterdir()))
             hint = f'; did you mean "{path.parent / near}"?' if near else ""
-    # OSError: too long, or a folder that may not be looked into. RuntimeError: ~ of nobody.
+    except PermissionError as error:  # of the file, or of a folder above it
+        raise DataError(
+            f'data.path = "{name}" cannot be read: {error.strerror}; let this user read it'
+        ) from None
+    # OSError: too long, or a loop of links. RuntimeError: ~ of nobody.
     # ValueError: a NUL. TypeError: a number in a node's configuration.
     except (OSError, RuntimeError, ValueError, TypeError) as error:
         hint = f" ({error_line(error)})"
-    name = str(spec.path)
-    name = name if len(name) <= 200 else f"{name[:200]}..."
     raise DataError(f'data.path = "{name}": no such file; give {kind}{hint[:300]}')
 
 

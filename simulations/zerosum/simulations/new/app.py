@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import tomli_w
 
+from zerosum.client.files.file_errors import reason
 from zerosum.server.config import ConfigError
 from zerosum.simulations.new.kinds import WORDS, Kind, kind_of, package_of
 from zerosum.simulations.new.look import FEWEST_RECORDS, DataDescription, literal, look, reading_of
@@ -156,7 +157,7 @@ def make_app(
         _write(begun, made)
         begun.rename(folder)
     except (OSError, UnicodeError) as error:
-        raise ConfigError(f"NAME {folder}: cannot be written: {error}") from None
+        raise ConfigError(f"NAME {folder}: cannot be written: {reason(folder, error)}") from None
     finally:
         shutil.rmtree(begun, ignore_errors=True)
     return made
@@ -200,7 +201,7 @@ def _seen_from(folder: Path, data: Path) -> str:
 def _write(folder: Path, made: Made) -> None:
     values = _values(made)
     for name, template in _FILES.items():
-        (folder / name).write_text(filled(template, values), encoding="utf-8")
+        (folder / name).write_text(filled(template, values), encoding="utf-8", newline="\n")
     package = folder / made.package
     package.mkdir()
     texts = {
@@ -209,7 +210,7 @@ def _write(folder: Path, made: Made) -> None:
         "data.py": filled(_data_template(made.kind), values),
     }
     for name, text in texts.items():
-        (package / name).write_text(text, encoding="utf-8")
+        (package / name).write_text(text, encoding="utf-8", newline="\n")
 
 
 def _data_template(kind: Kind) -> str:

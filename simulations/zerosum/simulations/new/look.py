@@ -29,6 +29,9 @@ FEWEST_RECORDS = 10
 """Records that a split into training and test records, over two clients, takes."""
 
 _LONGEST_SIDE_PIXELS = 64
+
+IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+"""How files of images end, in either case."""
 """Side of images that a small network is given; larger ones are brought to this."""
 
 _LABELS = ("label", "labels", "target", "targets", "class", "outcome", "diagnosis", "y")
@@ -250,20 +253,19 @@ def _npz(data: Path, label: str | None) -> DataDescription:
 def _images(data: Path) -> DataDescription:
     from PIL import Image
 
-    suffixes = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp"}
     try:
         folders = sorted(f for f in data.iterdir() if f.is_dir() and not f.name.startswith("."))
-        files = {
-            folder.name: [f for f in folder.iterdir() if f.suffix.lower() in suffixes]
-            for folder in folders
-        }
+        inside = {folder.name: [f for f in folder.iterdir() if f.is_file()] for folder in folders}
     except OSError as error:
         raise ConfigError(f"--data {data}: cannot be read: {error_line(error)}") from None
+    files = {n: [f for f in each if f.suffix.lower() in IMAGES] for n, each in inside.items()}
+    others = {f.suffix.lower() for each in inside.values() for f in each} - {*IMAGES, ""}
     classes = [name for name, images in files.items() if images]
     if not classes:
+        found = f" (but {listed(sorted(others))})" if others else ""
         raise ConfigError(
-            f"--data {data}: no images in its folders; give {WORDS[Kind.IMAGES]}, as "
-            f"{data / 'cat' / '1.png'}"
+            f"--data {data}: no images in its folders{found}; give {WORDS[Kind.IMAGES]}, as "
+            f"{data / 'cat' / '1.png'}: {', '.join(IMAGES)}"
         )
     first = min(files[classes[0]])
     try:
@@ -279,7 +281,9 @@ def _images(data: Path) -> DataDescription:
     mode = "RGB" if coloured else "L"
     text = f"{count} images, brought to {height}x{width} {mode}, of {len(classes)} classes"
     constants = {"mode": literal(mode), "height": str(height), "width": str(width)}
+    constants["suffixes"] = literal(list(IMAGES))
     left_out = {name: "no images" for name in files if name not in classes}
+    left_out |= {f"files {suffix}": "no image's name" for suffix in sorted(others)}
     return DataDescription(count, text, classes, 0.0, 1.0, constants, "pixels", left_out)
 
 

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import tomli_w
 
+from zerosum.client.files.file_errors import reason
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.schema import template
 from zerosum.client.queries.table_files import header
@@ -130,7 +131,7 @@ def make_queries_app(folder: Path, data: Path | None = None) -> QueriesApp:
         made = _written(begun, folder, data)
         begun.rename(folder)
     except (OSError, UnicodeError) as error:
-        raise ConfigError(f"NAME {folder}: cannot be written: {error}") from None
+        raise ConfigError(f"NAME {folder}: cannot be written: {reason(folder, error)}") from None
     finally:
         shutil.rmtree(begun, ignore_errors=True)
     return made
@@ -153,10 +154,10 @@ def _written(begun: Path, folder: Path, data: Path | None) -> QueriesApp:
         "columns": _toml(columns),
     }
     for name, template_name in _FILES.items():
-        (begun / name).write_text(filled(template_name, values), encoding="utf-8")
+        (begun / name).write_text(filled(template_name, values), encoding="utf-8", newline="\n")
     for table in tables:
         text = filled("queries/zerosum-node.toml", values | {"file": _escaped(file)})
-        (table.parent / "zerosum-node.toml").write_text(text, encoding="utf-8")
+        (table.parent / "zerosum-node.toml").write_text(text, encoding="utf-8", newline="\n")
     return QueriesApp(folder, tuple(rows), to_edit=data is not None)
 
 

@@ -58,7 +58,7 @@ class Federation(FlowerPrograms):
             self.signed_roster = read_roster(str(self.roster), self.authority)
             return
         self._make_roster()
-        authority_file.write_text(self.authority + "\n", encoding="utf-8")
+        authority_file.write_text(self.authority + "\n", encoding="utf-8", newline="\n")
 
     def _make_roster(self) -> None:
         """Give every node a signing key, and sign the list of them as one who is not the server."""

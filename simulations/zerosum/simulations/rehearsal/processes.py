@@ -77,6 +77,7 @@ class FlowerPrograms:
             f'[superlink]\ndefault = "{connection}"\n\n[superlink.{connection}]\n'
             f'address = "{address}:{self.port}"\n{trust}\n',
             encoding="utf-8",
+            newline="\n",
         )
 
     def _environment(self) -> dict[str, str]:

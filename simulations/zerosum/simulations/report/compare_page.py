@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from zerosum.client.files.durable_append import replace_file
+from zerosum.client.files.file_errors import reason
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.observers import OBSERVERS, observer_title
 from zerosum.server.privacy.rounding import epsilon_text
@@ -78,7 +79,7 @@ def write_comparison(
         for name, data in files.items():
             replace_file(out / name, data)
     except OSError as error:
-        raise ConfigError(f"--out {out} cannot be written: {error.strerror or error}") from None
+        raise ConfigError(f"--out {out} cannot be written: {reason(out, error)}") from None
     return [out / name for name in files]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from zerosum.client.files.durable_append import replace_file
+from zerosum.client.files.file_errors import reason
 from zerosum.client.files.file_lock import HeldError, held_alone
 from zerosum.client.files.private_files import OpenToOthersError
 from zerosum.server.config import ConfigError, parse_experiment, to_values
@@ -82,7 +83,7 @@ class SweepFolder:
             path.mkdir(parents=True, exist_ok=True)
             replace_file(path / MANIFEST, _manifest(cells))
         except OSError as error:
-            raise ConfigError(f"--out {path} cannot be written: {error.strerror}") from None
+            raise ConfigError(f"--out {path} cannot be written: {reason(path, error)}") from None
         return cls(path, tuple(cells))
 
     @classmethod

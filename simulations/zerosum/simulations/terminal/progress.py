@@ -1,10 +1,146 @@
-"""Show progress: a bar on a terminal, a line now and then elsewhere."""
+"""Show progress: a bar with the time left on a terminal, a line now and then elsewhere."""
 
+import re
+import time
+
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, ProgressColumn, Task
+from rich.progress_bar import ProgressBar as RichBar
+from rich.table import Column
+from rich.text import Text
+
+from zerosum.simulations.terminal.durations import in_words
 
 LINES = 10
 """Lines printed in all, about, where there is no terminal."""
+
+BAR_COLUMNS, BAR_PART = 24, 0.2
+"""Of the bar: at most so many columns, and so much of the terminal."""
+
+ROOMY_COLUMNS = 60
+"""From here on the time that has passed stands before the time that is left."""
+
+LONG_CHARACTERS = 30
+"""Of words that may be cut, as a reason; of shorter ones a figure would be cut into another."""
+
+CUT = "..."
+
+_PARTS = re.compile(r"(?=  )|(?<=\))(?= )")
+"""Between parts: two spaces, or the end of what stands in brackets."""
+
+MINUTE_SECONDS = 59.5
+"""From here on a time is in minutes."""
+
+
+class StepTimes:
+    """Steps that were done since the start, and the time that the others take.
+
+    Attributes
+    ----------
+    began : float
+        Seconds of the monotonic clock.
+    """
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self._done = self._base = 0
+        self._first: float | None = None
+        self._last = self.began
+
+    def step(self, done: int) -> None:
+        """Count steps up to this one; what an earlier process did took no time of this one."""
+        if done <= self._done:
+            return
+        self._last = time.monotonic()
+        if self._first is None:
+            self._first, self._base = self._last, done - 1
+        self._done = done
+
+    def seconds_left(self, total: float | None) -> float | None:
+        """Return the time that the steps up to a total take; None before the first is over.
+
+        The first step has the start in it, as loading: once there are more, it counts no more.
+        """
+        if total is None or self._first is None:
+            return None
+        steps = self._done - self._base
+        alone = steps == 1
+        taken = self._last - (self.began if alone else self._first)
+        a_step = taken / max(1, steps - (not alone))
+        left = max(0.0, total - self._done)
+        passed = time.monotonic() - self._last
+        # A step that takes longer than the others says nothing of those after it.
+        return max(left * a_step - passed, (left - 1) * a_step, 0.0)
+
+
+class _Words(ProgressColumn):
+    """What is going on, in the room that the bar and the time leave: whole parts, no wrapping."""
+
+    def __init__(self, bar: "ProgressBar") -> None:
+        super().__init__(Column(no_wrap=True))
+        self._bar = bar
+
+    def render(self, task: Task) -> Text:
+        """Return as many parts of the words as there is room for; no markup is read."""
+        return Text(fitting(task.description, self._bar.room(task)))
+
+
+class _Time(ProgressColumn):
+    """The time that has passed, and the time that is left."""
+
+    def __init__(self, bar: "ProgressBar") -> None:
+        super().__init__(Column(no_wrap=True))
+        self._bar = bar
+
+    def render(self, task: Task) -> Text:
+        """Return both where there is room."""
+        return Text(self._bar.times(task), style="progress.remaining")
+
+
+class _Bar(ProgressColumn):
+    """A bar whose width goes with that of the terminal."""
+
+    def __init__(self, bar: "ProgressBar") -> None:
+        super().__init__(Column(no_wrap=True))
+        self._bar = bar
+
+    def render(self, task: Task) -> RichBar | Text:
+        """Return rich's bar; without colours one of signs, of which rich draws no rest."""
+        width = self._bar.bar_width
+        if task.total is not None and not self._bar.coloured:
+            done = int(width * min(1.0, task.completed / max(1, task.total)))
+            return Text("#" * done + "-" * (width - done))
+        return RichBar(task.total, task.completed, width, pulse=not task.started)
+
+
+def fitting(text: str, room: int) -> str:
+    """Return the parts of a text, which two spaces part, that fit into a number of columns.
+
+    Parameters
+    ----------
+    text : str
+        The first part is the most important.
+    room : int
+        Columns.
+
+    Returns
+    -------
+    str
+        Whole parts, so that no figure is cut into another one; a long one may be cut.
+    """
+    kept = ""
+    for part in re.split(_PARTS, text):
+        longer = kept + part
+        if cell_len(longer) <= room:
+            kept = longer
+            continue
+        cut = set_cell_size(longer, max(0, room - len(CUT))).rstrip() + CUT
+        seen = len(cut) - len(kept)
+        if not kept or (cell_len(part) > LONG_CHARACTERS and seen > LONG_CHARACTERS // 2):
+            return cut[:room]
+        break
+    return kept
 
 
 class ProgressBar:
@@ -28,9 +164,10 @@ class ProgressBar:
         self, total: int | None, noun: str, console: Console | None = None, done: int = 0
     ) -> None:
         self._total, self._noun, self._console = total, noun, console or Console()
-        # No markup: a line quotes errors of tasks, and "[/data]" in one would end the run.
-        text = TextColumn("{task.description}", markup=False)
-        self._bar = Progress(BarColumn(24), text, TimeElapsedColumn(), console=self._console)
+        self._pace, self._told = StepTimes(), 0.0
+        self._left: float | None = None
+        columns = (_Bar(self), _Words(self), _Time(self))
+        self._bar = Progress(*columns, console=self._console)
         self._task = self._bar.add_task("starting", total=total, completed=done)
 
     def __enter__(self) -> "ProgressBar":
@@ -44,8 +181,37 @@ class ProgressBar:
 
     @property
     def drawn(self) -> bool:
-        """Return whether there is a terminal to draw the bar on."""
-        return self._console.is_terminal
+        """Return whether there is a terminal to draw the bar on, one that can move its cursor."""
+        return self._console.is_terminal and not self._console.is_dumb_terminal
+
+    @property
+    def coloured(self) -> bool:
+        """Return whether the terminal may show colours: NO_COLOR is not set."""
+        return not self._console.no_color and self._console.color_system is not None
+
+    @property
+    def bar_width(self) -> int:
+        """Return the columns of the bar."""
+        return min(BAR_COLUMNS, int(self._console.width * BAR_PART))
+
+    def room(self, task: Task) -> int:
+        """Return the columns that are there for words, a space on either side of them."""
+        return max(0, self._console.width - self.bar_width - len(self.times(task)) - 2)
+
+    def times(self, task: Task) -> str:
+        """Return the time passed and the time left, or one of them."""
+        minutes, seconds = divmod(int(time.monotonic() - self._pace.began), 60)
+        hours, minutes = divmod(minutes, 60)
+        passed = f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+        if task.total is not None and task.completed >= task.total:
+            return passed
+        left = self._pace.seconds_left(task.total)
+        if self._left is not None:  # told by whoever knows more
+            left = max(0.0, self._left - (time.monotonic() - self._told))
+        if left is None:
+            return passed
+        words = f"{round(left)} s left" if left < MINUTE_SECONDS else f"{in_words(left)} left"
+        return f"{passed}, {words}" if self._console.width >= ROOMY_COLUMNS else words
 
     def step(self, done: int, text: str | None = None) -> None:
         """Say that a step is over: beside the bar; elsewhere on a line, for some of the steps.
@@ -68,16 +234,28 @@ class ProgressBar:
         every = max(1, (self._total or 0) // LINES)
         return done in (1, self._total) or done % every == 0
 
-    def show(self, text: str, done: int | None = None, total: int | None = None) -> None:
+    def show(
+        self,
+        text: str,
+        done: int | None = None,
+        total: int | None = None,
+        left: float | None = None,
+    ) -> None:
         """Put words beside the bar, and move it; elsewhere nothing.
 
         Parameters
         ----------
         text : str
-            What is going on.
+            What is going on: parts with two spaces between them, the first one always shown.
         done, total : int, optional
             Where the bar stands; unchanged where absent.
+        left : float, optional
+            Seconds left, where more is known of them than the steps so far.
         """
+        if left is not None:
+            self._left, self._told = left, time.monotonic()
+        if done is not None:
+            self._pace.step(done)
         if self.drawn:
             self._bar.update(self._task, description=text, completed=done, total=total)
 

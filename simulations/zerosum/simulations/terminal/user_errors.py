@@ -2,11 +2,13 @@
 
 import math
 import os
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TextIO
 
+import click
 import typer
 from rich.console import Console
 
@@ -16,6 +18,17 @@ from zerosum.server.runs.plain_json import dumps
 from zerosum.simulations.terminal.printable import printable_lines
 
 USER_ERROR = 2
+
+STANDARD_OUTPUT = "-"
+"""In place of a file's name."""
+
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", help="Write figures here; - is standard output.")
+]
+"""The option of every command that has figures."""
+
+_JSON_STREAM = "zerosum.json"
+"""Key of the stream that JSON alone is written to, in the context of a command."""
 
 NOTHING_LEARNT = 1
 """Exit code of a valid run in which no client's training entered the model."""
@@ -75,8 +88,23 @@ def number(value: float | None) -> float | None:
     return value
 
 
+def is_standard_output(path: Path) -> bool:
+    """Return whether ``--json`` asks for standard output."""
+    return str(path) == STANDARD_OUTPUT
+
+
+def _leave_standard_output_to_json() -> None:
+    """Send all other words of the command to standard error, so that a pipe reads JSON alone."""
+    context = click.get_current_context(silent=True)
+    if context is not None and _JSON_STREAM not in context.meta:
+        context.meta[_JSON_STREAM] = sys.stdout
+        context.with_resource(redirect_stdout(sys.stderr))
+
+
 def check_writable(path: Path, option: str = "--json") -> None:
     """Refuse a ``--json`` that cannot be written, before the work that it is for.
+
+    From then on what a command with ``--json -`` prints goes to standard error.
 
     Parameters
     ----------
@@ -90,6 +118,11 @@ def check_writable(path: Path, option: str = "--json") -> None:
     ConfigError
         If nothing can be written there.
     """
+    if is_standard_output(path):
+        if option != "--json":
+            raise ConfigError(f"{option} -: name a file; --json alone takes - for standard output")
+        _leave_standard_output_to_json()
+        return
     if not path.parent.is_dir():
         raise ConfigError(f"{option} {path}: there is no folder {path.parent}; create it first")
     if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
@@ -102,7 +135,7 @@ def write_json(path: Path, values: dict[str, Any] | list[dict[str, Any]]) -> Non
     Parameters
     ----------
     path : Path
-        What ``--json`` named: a file, pipe or terminal.
+        What ``--json`` named: a file, pipe or terminal, or ``-`` for standard output.
     values : dict or list of dict
         Figures that JSON can hold.
 
@@ -113,9 +146,24 @@ def write_json(path: Path, values: dict[str, Any] | list[dict[str, Any]]) -> Non
     """
     data = (dumps(values, indent=2) + "\n").encode()
     try:
-        if path.exists() and not path.is_file():  # a pipe or terminal has no other name
+        if is_standard_output(path):
+            _print_bytes(data)
+        elif path.exists() and not path.is_file():  # a pipe or terminal has no other name
             path.write_bytes(data)
         else:
             replace_file(path.resolve(), data)
     except OSError as error:
         raise ConfigError(f"--json {path}: {error.strerror or error}") from None
+
+
+def _print_bytes(data: bytes) -> None:
+    """Write to standard output, in UTF-8 in any locale: JSON knows no other escapes."""
+    context = click.get_current_context(silent=True)
+    kept: TextIO | None = None if context is None else context.meta.get(_JSON_STREAM)
+    stream = kept or sys.stdout
+    stream.flush()
+    if binary := getattr(stream, "buffer", None):
+        binary.write(data)
+        binary.flush()
+    else:
+        stream.write(data.decode())

@@ -82,6 +82,7 @@ def test_every_candidate_is_in_half_of_the_reference_models() -> None:
     assert (holds.sum(axis=1) == SMALL.held).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "protection",
     [PLAIN, replace(noise_defense("distributed", 0.5), confirm=False), noise_defense("local", 0.5)],

@@ -102,6 +102,7 @@ def test_matching_needs_unrolled_local_steps():
     assert decibels(naive, PLAIN, seeds=(1,), steps=5)[0] < 25
 
 
+@pytest.mark.slow
 def test_the_first_layer_reveals_ten_images_of_a_masked_sum():
     assert decibels(FirstLayer(), MASKED, clients=10)[0] > 40
 

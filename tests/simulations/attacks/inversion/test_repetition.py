@@ -52,6 +52,7 @@ def test_noise_in_one_answer_that_is_as_large_as_it_tells_nothing():
     assert abs(found - mean) < 0.5
 
 
+@pytest.mark.slow
 def test_more_answers_tell_more():
     few, many = (right(outcome_of(count, local_noise(0.02))) for count in (1, 50))
     assert few < 0.7 < 0.95 < many

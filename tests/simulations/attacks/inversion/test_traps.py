@@ -29,17 +29,20 @@ def figures(attack, protection, seeds=(0,), setting=FEW):
     return recovered, np.mean([hits_of(outcome.baseline, name) for outcome in outcomes])
 
 
+@pytest.mark.slow
 def test_traps_recover_images_under_noise_that_stops_an_imprint():
     noise = distributed(3e-3)
     assert figures(SMALL, noise)[0] > 0.6
     assert figures(Imprint(bins=128, measurements=1), noise)[0] == 0
 
 
+@pytest.mark.slow
 def test_overwhelming_noise_leaves_the_blind_guess():
     recovered, blind = figures(SMALL, distributed(1.0))
     assert abs(recovered - blind) < 0.1
 
 
+@pytest.mark.slow
 def test_images_without_a_guess_are_not_recovered():
     fewer = Traps(rows=128, records=1)
     assert figures(fewer, MASKED)[0] <= 0.5

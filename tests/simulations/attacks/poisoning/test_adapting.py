@@ -47,6 +47,7 @@ def test_the_scale_against_krum_is_the_largest_that_krum_selects() -> None:
     assert not np.array_equal(outcome(rehearsal, beyond), beyond)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [one.rule for one in RULES])
 def test_the_rehearsed_scale_moves_the_outcome_furthest(rule: str) -> None:
     rehearsal, way = rehearsed(rule)

@@ -62,6 +62,7 @@ def test_honest_updates_of_malicious_clients_change_no_bit(protection: Defense) 
     assert not np.array_equal(final(Times(factor=-1.0), protection), without)
 
 
+@pytest.mark.slow
 def test_masks_do_not_protect_the_server_from_clients() -> None:
     attack = Times(factor=-5.0)
     assert np.array_equal(final(attack, MASKED), final(attack, PLAIN))
@@ -204,6 +205,7 @@ def test_epsilon_is_infinite_after_rounds_without_noise() -> None:
     assert setting.play(Times(), noised, 0).epsilon == math.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("malicious", [1, 3])
 def test_the_threat_counts_the_cell_s_malicious_clients(malicious: int) -> None:
     """Whatever the attack says of itself: four."""

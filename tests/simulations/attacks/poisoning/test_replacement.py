@@ -22,6 +22,7 @@ from zerosum.simulations.attacks.poisoning.replacement import ONE_ROUND, ModelRe
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("malicious", "server_lr"), [(1, 1.0), (2, 0.8)])
 def test_the_average_becomes_the_attacker_s_model(malicious: int, server_lr: float) -> None:
     """What is left is what the honest add: it leaves the average as far from it as they go."""

@@ -113,6 +113,7 @@ def test_a_stored_answer_is_the_same_answer():
     assert (fresh.counts != fresh.counts[0]).any(axis=1).tolist() == [False, True, True, True]
 
 
+@pytest.mark.slow
 @ATTACKERS
 @pytest.mark.parametrize(("limit", "answers", "counts"), [(4.0, 4, 2), (5.0, 5, 3)])
 def test_the_budget_ends_the_answers_and_the_attack_says_where(attack, limit, answers, counts):

@@ -64,6 +64,7 @@ def test_k_anonymity_leaves_many_values_certain():
     assert 0.1 < anonymous["sensitive value certain"] < raw["sensitive value certain"]
 
 
+@pytest.mark.slow
 def test_noised_values_are_certain_for_nobody():
     noise = Defense("noise", clip=1.0, noise="local", sigma=2.0)
     outcome = play(0, Cell(Linkage(), Case(ReleasedSetting(5), noise)), 0)

@@ -52,6 +52,7 @@ def around(ages, mean, median):
     return Limits(tuple(figures - wide), tuple(figures + wide))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mean", [0.0, 0.7, np.inf])
 @pytest.mark.parametrize("median", [0.0, 1.0, np.inf])
 def test_count_and_marginals_match_brute_force(mean, median):

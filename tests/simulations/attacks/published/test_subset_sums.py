@@ -48,6 +48,7 @@ def test_too_few_answers_do_not_determine_the_bits():
     assert right(LeastSquares(), few, Defense("plain", clip=few.clip))[0] < 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["distributed", "central", "local"])
 def test_an_answer_has_the_noise_of_its_defense(kind):
     setting = AnswersSetting(people=30, queries=2000)

@@ -40,6 +40,7 @@ def prices(path: Path, scale: float, shift: float) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "shift"), [(1e5, 2e5), (1e-6, 0.0), (1.0, 1e9)])
 def test_values_of_any_size_are_learnt(tmp_path: Path, scale: float, shift: float) -> None:
     data = prices(tmp_path / "p.csv", scale, shift)

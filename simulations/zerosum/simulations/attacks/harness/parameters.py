@@ -13,6 +13,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
+from zerosum.client.spec.complaints import complaints, first_complaint
 from zerosum.simulations.attacks.harness.interface import Attack, parameters_of
 
 NOTHING = ("none", "null")
@@ -76,7 +77,7 @@ def _read(text: str, kind: Any) -> Any:
         try:
             return adapter.validate_json(text)
         except ValidationError as error:
-            no_json = error.errors()[0]["type"] == "json_invalid"
+            no_json = first_complaint(error).kind == "json_invalid"
             raise (refused if no_json else error) from None
 
 
@@ -110,11 +111,8 @@ def _numbers(value: Any) -> Iterator[float]:
 
 def refusal(error: ValidationError) -> str:
     """Return why pydantic refuses a value, in one line."""
-    reasons = {
-        ": ".join([*map(str, each["loc"]), each["msg"]]): None
-        for each in error.errors(include_url=False)
-    }
-    return " or ".join(reasons).replace("Input should be", "it should be")
+    reasons = {": ".join([*each.path, each.reason]): None for each in complaints(error)}
+    return " or ".join(reasons).replace("input should be", "it should be")
 
 
 def _written(value: Any) -> str:

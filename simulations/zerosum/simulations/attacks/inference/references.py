@@ -55,7 +55,9 @@ def write_references(folder: Path, models: References, trained_as: str) -> None:
         (folder / name).write_bytes(data)
         digests[name] = hashlib.sha256(data).hexdigest()
     manifest = {"trained_as": trained_as, "cpu_seconds": models.cpu_seconds, "files": digests}
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    (folder / MANIFEST).write_text(
+        json.dumps(manifest, indent=2) + "\n", encoding="utf-8", newline="\n"
+    )
 
 
 def read_references(folder: Path, trained_as: str) -> References:

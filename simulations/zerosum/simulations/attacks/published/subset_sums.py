@@ -137,7 +137,7 @@ class LinearProgram(SubsetSums):
     adaptive: ClassVar[str] = "linear program, rounded"
 
     def solve(self, queries: np.ndarray, answers: np.ndarray, view: AnswersView) -> np.ndarray:
-        """Minimise the sum of e with |Q x - a| <= e and 0 <= x <= 1."""
+        """Minimise the sum of e with ``|Q x - a| <= e`` and 0 <= x <= 1."""
         m, n = queries.shape
         one = np.eye(m)
         solution = linprog(

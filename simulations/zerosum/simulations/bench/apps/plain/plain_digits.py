@@ -80,7 +80,9 @@ def main(grid: Grid, context: Context) -> None:
         initial_arrays=ArrayRecord(_task().model().state_dict()),
         num_rounds=int(config["rounds"]),
     )
-    Path(str(config["out"])).write_text(json.dumps(strategy.seconds), encoding="utf-8")
+    Path(str(config["out"])).write_text(
+        json.dumps(strategy.seconds), encoding="utf-8", newline="\n"
+    )
 
 
 class _Timed(FedAvg):
