@@ -18,9 +18,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import zerosum
+from zerosum.client.given_task import GivenTask, is_object_name
 from zerosum.client.nearest_word import did_you_mean
 from zerosum.client.spec import DataSpec, ModelSpec
 from zerosum.client.task_errors import FAILURES
+from zerosum.client.user_error import UserError
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +42,7 @@ _LONGEST_LINE_CHARACTERS = 1000
 """Of an error that is quoted: some have a page, or all records, in their first line."""
 
 
-class TaskError(ValueError):
+class TaskError(UserError, ValueError):
     """A task, its data or its model cannot be used; the message is one line for the user.
 
     Line ends and other control characters in it, as a path may bring them, are written as escapes.
@@ -196,7 +198,7 @@ def resolve_task(name: str, data: DataSpec, model: ModelSpec, seed: int) -> Task
     ----------
     name : str
         One of :func:`registered_tasks` or ``"module:object"``; modules in the current directory
-        are found.
+        are found. Of a :class:`GivenTask` the object is taken, as if it had been found so.
     data, model : DataSpec, ModelSpec
         Sections of the experiment, for tasks that read them.
     seed : int
@@ -213,25 +215,59 @@ def resolve_task(name: str, data: DataSpec, model: ModelSpec, seed: int) -> Task
         One line that names the key, the value, what is allowed and the cure. Whatever the
         module or the task raises while it is imported or built, an exit included, is its cause.
     """
-    module_name, attribute = _target(name)
+    specs = (data, model, seed)
+    if isinstance(name, GivenTask):
+        return _made(name, name.given, name, None, specs)
+    module_name, attribute = module_and_object(name)
     with current_directory_importable():
-        module = _import(module_name, name)
-        found = _attribute(module, attribute, name)
-        if hasattr(found, "from_specs"):
-            with _told(name, f"{attribute}.from_specs"):
-                task = found.from_specs(data, model, seed)
-        elif isinstance(found, type) or (callable(found) and _missing(found)):
-            _check_factory(found, module_name, name)
-            with _told(name, attribute):
-                task = found()
-        else:
-            task = found
+        found = _attribute(_import(module_name, name), attribute, name)
+        return _made(name, found, attribute, module_name, specs)
+
+
+def _made(
+    name: str,
+    found: Any,
+    attribute: str,
+    module_name: str | None,
+    specs: tuple[DataSpec, ModelSpec, int],
+) -> Task:
+    """Return the task that an object is, or makes."""
+    if hasattr(found, "from_specs"):
+        with _told(name, f"{attribute}.from_specs"):
+            task = found.from_specs(*specs)
+    elif isinstance(found, type) or (callable(found) and _missing(found)):
+        _check_factory(found, module_name, name)
+        with _told(name, attribute):
+            task = found()
+    else:
+        task = found
     _check_methods(task, name)
     return cast(Task, task)
 
 
-def _target(name: str) -> tuple[str, str]:
-    """Return the module and the object in it that a name stands for."""
+def module_and_object(name: str) -> tuple[str, str]:
+    """Return the module and the object in it that a task's name stands for.
+
+    Parameters
+    ----------
+    name : str
+        As for :func:`resolve_task`.
+
+    Returns
+    -------
+    tuple of str
+        Module, and a dotted path in it.
+
+    Raises
+    ------
+    TaskError
+        If the name is neither registered nor ``"module:object"``.
+    """
+    if is_object_name(name):
+        raise TaskError(
+            f'task = "{name}": it was given as an object, which no name leads to: give the object '
+            "again from Python, as resume(folder, task=MyTask()), or begin a new run"
+        )
     known = registered_tasks()
     target = known[name].value if name in known else name
     module_name, _, attribute = target.partition(":")
@@ -367,10 +403,11 @@ def _attribute(module: ModuleType, attribute: str, name: str) -> Any:
     return found
 
 
-def _check_factory(found: Any, module_name: str, name: str) -> None:
+def _check_factory(found: Any, module_name: str | None, name: str) -> None:
     """Raise unless calling it without arguments is what the user can have meant."""
     home = getattr(found, "__module__", None)
-    if not isinstance(found, type) and (inspect.isbuiltin(found) or home != module_name):
+    imported = module_name is not None and home != module_name
+    if not isinstance(found, type) and (inspect.isbuiltin(found) or imported):
         raise TaskError(
             f'task = "{name}": {getattr(found, "__name__", found)} is no task, and no function '
             f"that {module_name} defines ({home} does); name an object with {_METHODS}, or the "

@@ -7,11 +7,13 @@ from pydantic import (
     AfterValidator,
     Field,
     SerializerFunctionWrapHandler,
+    WrapValidator,
     field_validator,
     model_serializer,
     model_validator,
 )
 
+from zerosum.client.given_task import named_or_given
 from zerosum.client.spec import (
     DEVICE,
     DataSpec,
@@ -278,8 +280,8 @@ class Experiment(Spec):
     )
     """Name shown in the report and given to the run folder: no slashes. A file without one is
 called as the file is."""
-    task: str = "mnist5k"
-    """Built-in task, or `module:object` of your own."""
+    task: Annotated[str, WrapValidator(named_or_given)] = "mnist5k"
+    """Built-in task, or `module:object` of your own; from Python the task itself too."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of everything reproducible."""
     rounds: Annotated[int, Field(gt=0, le=MOST_STEPS)] = 40

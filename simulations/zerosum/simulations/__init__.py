@@ -3,7 +3,8 @@
 ``run`` and ``resume`` simulate an experiment, and raise ``NothingLearntError`` where no client's
 training got into the model, ``BusyError`` where something else simulates in this process; ``plan``
 says what an experiment buys and costs, ``attack`` what leaks; ``load_experiment`` reads one;
-``sweep`` runs one over lists of values and seeds, in parallel, and returns a table.
+``sweep`` runs one over lists of values and seeds, in parallel, and returns a table; ``compare``
+sets methods side by side.
 Names are imported on first use: the command line answers --help without loading torch.
 """
 

@@ -3,6 +3,7 @@
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,7 +36,13 @@ from zerosum.server.spec import Experiment
 from zerosum.server.training.averaging import held_out
 from zerosum.server.training.federated_metrics import Sample, with_metrics
 from zerosum.server.training.loop import FederatedTraining
-from zerosum.simulations.config import DEFAULT_EXPERIMENT, attempt, load_experiment
+from zerosum.simulations.config import DEFAULT_EXPERIMENT, attempt, load_experiment, with_task
+from zerosum.simulations.data.edited_modules import read_again
+from zerosum.simulations.data.task_records import (
+    check_fingerprint,
+    given_again,
+    keep_fingerprint,
+)
 from zerosum.simulations.engine.choice import started, workers_of
 from zerosum.simulations.engine.one_at_a_time import alone
 from zerosum.simulations.engine.simulated_clients import SimulatedEnvironment
@@ -43,6 +50,7 @@ from zerosum.simulations.engine.trial_client import take_trial_step
 from zerosum.simulations.engine.work import Contributor
 from zerosum.simulations.report.run_snapshot import write_sight
 from zerosum.simulations.terminal.logs import logged
+from zerosum.simulations.terminal.notebook import rounds_shown
 
 MOST_COUNTED = 1000
 """Most clients whose records are counted one by one, where the task has no num_examples().
@@ -86,7 +94,9 @@ def plan(experiment: Experiment) -> Plan:
         One line that names the key, its value, what is allowed and the cure.
     """
     # Seeded, whatever the task draws as it is made and tried out: it is that of every run.
-    with alone("plan"), seeded(derive_seed(experiment.seed, "plan")):
+    # One thread: torch's others do not survive a fork, and a worker of the user's would wait for
+    # them for ever.
+    with alone("plan"), one_thread(), seeded(derive_seed(experiment.seed, "plan")):
         return _planned(experiment)
 
 
@@ -94,7 +104,7 @@ def _planned(experiment: Experiment) -> Plan:
     check_device(experiment)
     check_precision(experiment)
     workers_of(experiment)
-    with seeded_resolution(experiment.seed):
+    with seeded_resolution(experiment.seed), read_again(experiment.task):
         task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
     count = population(task, experiment.data)
     trainer = take_trial_step(task, count, experiment)
@@ -168,6 +178,7 @@ def _counted(task: Task, count: int, seed: int) -> int | None:
 def run(
     config: str | Path | Mapping[str, Any] | Experiment = DEFAULT_EXPERIMENT,
     *,
+    task: Task | type[Task] | Callable[[], Task] | str | None = None,
     overrides: Iterable[str] = (),
     out: str | Path | None = None,
     on_round: Callable[[RoundRecord], None] = lambda record: None,
@@ -179,6 +190,9 @@ def run(
     ----------
     config : str, Path, mapping or Experiment
         A shipped experiment's name, a TOML file, plain values or a spec.
+    task : Task, class, function or str, optional
+        What is trained, in place of the experiment's own: a task, what makes one, or the name of
+        either. Plain values may have an object under ``"task"``, too.
     overrides : iterable of str
         As ``--set`` takes them: ``"privacy.clip=1.0"``.
     out : str or Path, optional
@@ -204,15 +218,18 @@ def run(
         is what would have been returned, its message says why.
     """
     with alone("run", nests=True):
-        planned = attempt(config, overrides, plan)
+        planned = attempt(with_task(config, task), overrides, plan)
         path = Path(out) if out is not None else new_folder(planned.experiment.name)
         folder = RunFolder.create(path, planned.experiment)
-        return simulate(planned, folder, on_round, report=report)
+        keep_fingerprint(folder, planned.experiment, planned.task, planned.population)
+        with _resumable(folder), rounds_shown(planned.experiment.rounds, on_round) as shown:
+            return simulate(planned, folder, shown, report=report)
 
 
 def resume(
     path: str | Path,
     *,
+    task: Task | type[Task] | Callable[[], Task] | None = None,
     overrides: Iterable[str] = (),
     config: str | Path | Mapping[str, Any] | Experiment | None = None,
     on_round: Callable[[RoundRecord], None] = lambda record: None,
@@ -224,6 +241,9 @@ def resume(
     ----------
     path : str or Path
         The run folder.
+    task : Task, class or function, optional
+        The task of a run that was given an object: nothing else finds it. One with other records,
+        or a model of other shapes, is refused.
     overrides : iterable of str
         Only ``rounds`` may grow; ``data.path``, ``engine`` and ``workers`` may change. A round that
         was begun is done again with the same noise, and so on the same records alone.
@@ -249,11 +269,24 @@ def resume(
     with alone("resume", nests=True):
         folder = RunFolder.open(Path(path))
         before = folder.experiment
-        wanted = load_experiment(before if config is None else config, overrides)
+        source = before if config is None else config
+        wanted = load_experiment(with_task(source, given_again(before, task)), overrides)
         planned = plan(wanted)
         check_same(before, planned.experiment, folder)
+        check_fingerprint(folder, planned.experiment, planned.task, planned.population)
         warn_of_more_rounds(before, planned.experiment, planned.population, planned.dimension)
-        return simulate(planned, folder, on_round, report=report)
+        with _resumable(folder), rounds_shown(planned.experiment.rounds, on_round) as shown:
+            return simulate(planned, folder, shown, report=report)
+
+
+@contextmanager
+def _resumable(folder: RunFolder) -> Iterator[None]:
+    """Say in an interrupt how the run goes on: in a notebook its traceback is all there is."""
+    try:
+        yield
+    except KeyboardInterrupt as ended:
+        ended.add_note(f"The run goes on with resume({str(folder.path)!r}).")
+        raise
 
 
 def simulate(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from zerosum.client.files.operating_system import readable
+from zerosum.client.given_task import GivenTask, named_or_given
 from zerosum.client.nearest_word import did_you_mean
 from zerosum.client.task import TaskError
 from zerosum.server.config import (
@@ -69,6 +70,39 @@ def load_experiment(
         raise ConfigError(f"{error}{cure}") from None
 
 
+def with_task(source: Source, task: object | None) -> Source:
+    """Return an experiment with another task, as ``--set task=`` gives it one.
+
+    Parameters
+    ----------
+    source : str, Path, mapping or Experiment
+        As for :func:`load_experiment`.
+    task : Task, class, function or str, optional
+        A task, what makes one, or the name of either; the experiment's own where absent.
+
+    Returns
+    -------
+    str, Path, mapping or Experiment
+        For :func:`load_experiment`.
+
+    Raises
+    ------
+    ConfigError
+        If a file cannot be read, or the task is a plain value.
+    """
+    if task is None:
+        return source
+    return {**_written(source), "task": named_or_given(task, _as_task_name)}
+
+
+def _as_task_name(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    raise ConfigError(
+        f"task = {value!r:.80}: give a task object, a class that makes one, or the name of either"
+    )
+
+
 def attempt(source: Source, overrides: Iterable[str], action: Callable[[Experiment], T]) -> T:
     """Load an experiment and do something with it.
 
@@ -126,7 +160,9 @@ def _is_valid(values: dict[str, Any]) -> bool:
 
 def _written(source: Source) -> Mapping[str, Any]:
     if isinstance(source, Experiment):
-        return to_values(source)
+        values = to_values(source)
+        given = isinstance(source.task, GivenTask)
+        return values | {"task": source.task} if given else values
     return source if isinstance(source, Mapping) else _read(str(source))
 
 

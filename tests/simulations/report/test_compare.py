@@ -12,11 +12,11 @@ from report_pages import Page
 from typer.testing import CliRunner
 
 from zerosum.server.config import ConfigError
-from zerosum.simulations.commands.compare import candidates
 from zerosum.simulations.commands.main import app
 from zerosum.simulations.report.compare import Spread, compare, direction
 from zerosum.simulations.report.compare_figures import COLUMN, NARROW, WIDE, drawings, frontier_of
 from zerosum.simulations.report.compare_page import csv_of, write_comparison
+from zerosum.simulations.sweeps.compare_runs import candidates
 
 ROOT = Path(__file__).parents[3]
 

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
@@ -76,6 +76,14 @@ class Spec(BaseModel):
         # Not null, which is another value: what is not finite and got by the checks has to show.
         ser_json_inf_nan="constants",
     )
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Show the keys that are not at their defaults: all keys of an experiment are a page."""
+        fields = type(self).model_fields
+        for name, value in super().__repr_args__():
+            known = fields.get(name or "")
+            if known is None or value != known.get_default(call_default_factory=True):
+                yield name, value
 
     def canonical(self) -> bytes:
         """Return the spec as canonical JSON: what enters a request's hash.

@@ -28,6 +28,7 @@ from zerosum.server.analytics.query_plan import PlanFile
 from zerosum.server.analytics.query_setting import header_of
 from zerosum.server.analytics.query_spending import QuerySpending, spending_of
 from zerosum.server.analytics.stored_answers import StoredAnswers, released_sums
+from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.private_sum.sum_in_progress import SumPlan
 
 log = logging.getLogger("zerosum.server")
@@ -113,6 +114,16 @@ class Analyst:
     def spending(self) -> QuerySpending:
         """What is spent, by which query, and what is left."""
         return spending_of(self.ledger)
+
+    def __repr__(self) -> str:
+        """Return one line: who is asked, what is spent, where it is kept."""
+        spent, limit = self.budget, self.terms.budget.epsilon
+        where = "in memory" if self.folder is None else f"folder={str(self.folder)!r}"
+        return (
+            f"{type(self).__name__}({self.terms.clients:,} clients, epsilon "
+            f"{epsilon_text(spent.epsilon)} of {epsilon_text(limit)} spent, {where}"
+            f"{', closed' if self._closed else ''})"
+        )
 
     def cost(self, draft: Draft) -> Costed:
         """Return what a question would cost, and ask nothing."""

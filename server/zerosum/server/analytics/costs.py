@@ -59,6 +59,12 @@ class Costed:
     sums: int
     receipts: Mapping[ObserverName, dict[str, Any] | None]
 
+    def __repr__(self) -> str:
+        """Return one line: its terms and receipts are a page."""
+        bounds = {name: receipt for name, receipt in self.receipts.items() if receipt is not None}
+        asked = f"{self.ask.query.kind}, epsilon={self.ask.epsilon:g}"
+        return f"Costed({asked}, receipts={bounds!r:.300})"
+
     @cached_property
     def key(self) -> str:
         """Digest of what makes two questions the same: all but round, seed and name."""

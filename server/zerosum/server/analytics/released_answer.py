@@ -58,7 +58,7 @@ class Interval(NamedTuple):
     high: Reals
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Answer:
     """What a query's released integers say.
 
@@ -107,6 +107,17 @@ class Answer:
     epsilon: "Mapping[str, EpsilonBound]" = field(default_factory=dict)
     receipt: Mapping[str, Any] | None = None
     reporter: Callable[[], Path] | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        """Return one line: the cells of a table may be pages."""
+        from zerosum.server.analytics.answer_display import answer_line
+
+        return answer_line(self)
+
+    def _repr_html_(self) -> str:
+        from zerosum.server.analytics.answer_display import answer_html
+
+        return answer_html(self)
 
     def interval(self, level: float = LEVEL) -> Interval:
         """Return intervals that hold the truth with this probability, each on its own.

@@ -35,11 +35,13 @@ from zerosum.server.privacy.calibration import (
     planned_run,
 )
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
-from zerosum.server.privacy.observers import OBSERVERS, ObserverName
+from zerosum.server.privacy.observers import OBSERVERS, ObserverName, observer_who
 from zerosum.server.privacy.protections import ACCEPTED_WRAP, planned_protections
 from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.private_sum.thresholds import Thresholds
+from zerosum.server.runs.displays import panel
 from zerosum.server.runs.records import bounds_document
+from zerosum.server.runs.result_display import bound_in_words
 from zerosum.server.sampling import expected_cohort, group_sizes
 from zerosum.server.spec import Experiment
 
@@ -51,9 +53,9 @@ norm. So a ratio r takes r^2 rounds, here a hundred, until the noise is no large
 """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Outlook:
-    """A planned run in numbers.
+    """A planned run in numbers; a notebook shows it as a table.
 
     Attributes
     ----------
@@ -68,6 +70,31 @@ class Outlook:
     values: dict[str, Any]
     epsilon: Mapping[ObserverName, EpsilonBound]
     warnings: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        """Return one line: all figures are a page."""
+        values = self.values
+        finite = [o for o in OBSERVERS if o in self.epsilon and self.epsilon[o].finite]
+        parts = [repr(values["name"]), f"{values['rounds']} rounds"]
+        parts += [f"{values['population']:,} clients", f"{values['dimension']:,} parameters"]
+        parts += [f"epsilon_{o}={epsilon_text(self.epsilon[o].value)}" for o in finite]
+        parts += [f"warnings: {len(self.warnings)}"] if self.warnings else []
+        return f"Outlook({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        values = self.values
+        rows = [
+            (key.replace("_", " "), f"{values[key]:,}", "")
+            for key in ("population", "dimension", "rounds", "cohort")
+        ]
+        rows += [
+            (f"epsilon, {observer}", bound_in_words(bound), f"each {bound.unit}, against {whom}")
+            for observer in OBSERVERS
+            if (bound := self.epsilon.get(observer)) is not None
+            for whom in [observer_who(observer, values["protocol"])]
+        ]
+        rows += [("WARNING", warning, "") for warning in self.warnings]
+        return panel(f"{values['name']}, planned", rows)
 
 
 def outlook(experiment: Experiment, *, population: int, dimension: int) -> Outlook:

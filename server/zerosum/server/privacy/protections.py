@@ -244,7 +244,7 @@ def question_of(
         round=number,
         seed=experiment.seed,
         population=population,
-        task=experiment.task,
+        task=str(experiment.task),  # of a task object too the name alone
         data=experiment.data,
         model=experiment.model,
         training=experiment.training.at(number, experiment.rounds),

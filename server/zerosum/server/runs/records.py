@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -59,6 +59,14 @@ class Document(BaseModel, Mapping[str, Any]):
     def document(self) -> dict[str, Any]:
         """Return the JSON object; NaN and infinite metrics are floats still."""
         return self.model_dump(exclude_unset=True)
+
+    _SHOWN: ClassVar[tuple[str, ...]] = ()
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Show the few fields that tell records apart: all of them are a page."""
+        for name in self._SHOWN or type(self).model_fields:
+            if name in self.model_fields_set and (value := getattr(self, name)) not in ("", {}, []):
+                yield name, value
 
     @cached_property
     def _view(self) -> dict[str, Any]:
@@ -124,6 +132,8 @@ class RoundRecord(Document):
     clients_trained : int or None
         None where nobody counts, as in a deployment.
     """
+
+    _SHOWN = ("round", "status", "reason", "cohort", "survivors", "metrics", "epsilon")
 
     round: int
     cohort: int = 0
@@ -247,6 +257,8 @@ class Summary(Document):
     settings : dict
         The public settings, in a public summary alone.
     """
+
+    _SHOWN = ("name", "rounds", "rounds_abandoned", "metrics", "nothing_learnt", "seconds")
 
     name: str = ""
     metrics: dict[str, Number] = {}

@@ -22,6 +22,7 @@ from zerosum.server.privacy.protections import noise_draw
 from zerosum.server.private_sum.aggregate import Sample
 from zerosum.server.private_sum.transport import Traffic
 from zerosum.server.runs.records import RoundRecord, Summary
+from zerosum.server.runs.result_display import Weights, result_html, result_line
 from zerosum.server.runs.run_outcome import (
     NothingLearntError,
     failures_summary,
@@ -37,9 +38,9 @@ MOST_PAIRS = 100
 """Pairs of dealer and holder in a line of metrics."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
-    """The result of a run.
+    """The result of a run; a notebook shows it as a table.
 
     Parameters
     ----------
@@ -59,10 +60,21 @@ class Result:
     rounds: list[RoundRecord]
     model: Mapping[str, np.ndarray]
 
+    def __post_init__(self) -> None:
+        """Let the model be displayed by its shapes."""
+        object.__setattr__(self, "model", Weights(self.model))
+
     @property
     def metrics(self) -> Mapping[str, float]:
         """Final metrics, as ``test_accuracy``."""
         return dict(self.summary.metrics)
+
+    def __repr__(self) -> str:
+        """Return one line: the model alone would be pages."""
+        return result_line(self.folder, self.summary, self.rounds)
+
+    def _repr_html_(self) -> str:
+        return result_html(self.folder, self.summary, self.rounds)
 
 
 @dataclass(frozen=True)

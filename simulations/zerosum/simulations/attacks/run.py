@@ -1,6 +1,7 @@
 """Run attacks: from names to a folder with rows, table and report."""
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,9 +28,12 @@ from zerosum.simulations.attacks.harness.play import Cell, Outcome
 from zerosum.simulations.attacks.harness.play_all import play_all
 from zerosum.simulations.attacks.harness.registry import choose
 from zerosum.simulations.attacks.harness.results import Row, rows_of, shown, to_csv
+from zerosum.simulations.attacks.report.display import Rows
 from zerosum.simulations.attacks.report.page import write_attack_report
 from zerosum.simulations.attacks.report.table import to_markdown
+from zerosum.simulations.terminal.durations import in_words
 from zerosum.simulations.terminal.logs import logged
+from zerosum.simulations.terminal.notebook import LiveLine
 
 log = logging.getLogger("zerosum.simulations")
 
@@ -56,7 +60,7 @@ def attack(
     seeds: int = 3,
     out: str | Path | None = None,
     workers: int = 0,
-) -> list[Row]:
+) -> Rows:
     """Play attacks against private training, and write table, rows and report.
 
     Parameters
@@ -76,8 +80,8 @@ def attack(
 
     Returns
     -------
-    list of Row
-        Of every seed and pooled, by cell.
+    Rows
+        Of every seed and pooled, by cell: a list that displays itself as a table.
 
     Raises
     ------
@@ -86,8 +90,19 @@ def attack(
     """
     request = AttackRequest(list(names), list(overrides), suite, seeds)
     run = attack_run(request, Path(out) if out is not None else None)
-    run.play(workers or cores())
-    return run.rows
+    line, before, began = LiveLine(), run.played, time.monotonic()
+
+    def show(outcome: Outcome) -> None:
+        done = run.played
+        left = (time.monotonic() - began) / max(1, done - before) * (run.asked - done)
+        line.show(f"{done} of {run.asked} plays" + (f", {in_words(left)} left" if left else ""))
+
+    line.show(f"{before} of {run.asked} plays")
+    try:
+        run.play(workers or cores(), show)
+    finally:
+        line.flush()
+    return Rows(run.rows, run.shown, run.folder.path)
 
 
 def attack_run(

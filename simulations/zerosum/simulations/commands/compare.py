@@ -15,10 +15,7 @@ from zerosum.simulations.terminal.loading import loading
 from zerosum.simulations.terminal.user_errors import user_errors
 
 if TYPE_CHECKING:
-    from zerosum.simulations.report.compare import Candidate, Comparison
-
-USUAL_OUT = Path("comparison")
-"""Folder of a comparison of runs; that of one sweep is in the sweep's own."""
+    from zerosum.simulations.report.compare import Comparison
 
 
 def compare(
@@ -36,58 +33,19 @@ def compare(
 ) -> None:
     """Compare methods over their seeds: a table, compare.csv, compare.html, and figures."""
     with user_errors(ConfigError, TaskError):
-        found = candidates(folders)
         with loading():
-            from zerosum.simulations.report.compare import compare as gather
-            from zerosum.simulations.report.compare_page import best_in_words, write_comparison
+            from zerosum.simulations.report.compare_page import best_in_words
+            from zerosum.simulations.sweeps.compare_runs import compare as compare_folders
 
-        comparison = gather(found)
-        target = out or (folders[0] if _is_sweep(folders) else USUAL_OUT)
-        files = write_comparison(comparison, target, [str(folder) for folder in folders], plots)
+        compared = compare_folders(folders, out=out, plots=plots)
+        comparison = compared.comparison
     Console().print(comparison_table(comparison))
     console = Console(markup=False, highlight=False, soft_wrap=True)
     if lead := best_in_words(comparison):
         console.print(lead)
     for caution in comparison.cautions:
         console.print(f"Caution: {caution}", style="yellow")
-    console.print(f"Written: {', '.join(map(str, files))}")
-
-
-def candidates(folders: list[Path]) -> "list[Candidate]":
-    """Return the runs in folders of runs and sweeps.
-
-    Parameters
-    ----------
-    folders : list of Path
-        As given to the command.
-
-    Returns
-    -------
-    list of Candidate
-        Of a sweep all cells, also those that are not over.
-
-    Raises
-    ------
-    ConfigError
-        If one is neither.
-    """
-    from zerosum.server.runs.run_folder import CONFIG
-    from zerosum.simulations.report.compare import Candidate
-    from zerosum.simulations.sweeps.sweep_folder import MANIFEST, SweepFolder
-
-    found: list[Candidate] = []
-    for path in folders:
-        if (path / MANIFEST).is_file():
-            sweep = SweepFolder.open(path)
-            found += [Candidate(sweep.run_path(c), c.experiment) for c in sweep.cells]
-        elif (path / CONFIG).is_file():
-            found.append(Candidate(path))
-        else:
-            raise ConfigError(
-                f"{path} holds neither a run (no {CONFIG}) nor a sweep (no {MANIFEST}): give the "
-                "folder of one"
-            )
-    return found
+    console.print(f"Written: {', '.join(map(str, compared.files))}")
 
 
 def comparison_table(comparison: "Comparison") -> Table:
@@ -106,9 +64,3 @@ def comparison_table(comparison: "Comparison") -> Table:
     for row in rows:
         table.add_row(*(f"[bold]{escape(t)}[/bold]" if best else escape(t) for t, best in row))
     return table
-
-
-def _is_sweep(folders: list[Path]) -> bool:
-    from zerosum.simulations.sweeps.sweep_folder import MANIFEST
-
-    return len(folders) == 1 and (folders[0] / MANIFEST).is_file()

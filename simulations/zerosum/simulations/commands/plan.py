@@ -1,14 +1,15 @@
 """``zerosum plan``: what a setting buys and costs, before anything runs, mostly without data."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
 from zerosum.client.spec import PrivacySpec
+from zerosum.client.task import Task, resolve_task
 from zerosum.client.task import population as population_of
-from zerosum.client.task import resolve_task
 from zerosum.server.config import ConfigError
 from zerosum.server.planning.plan import Outlook, outlook
 from zerosum.server.planning.preflight import prepare
@@ -16,7 +17,7 @@ from zerosum.server.privacy.observers import OBSERVERS, observer_title
 from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.runs.results import data_summary
 from zerosum.server.spec import Experiment
-from zerosum.simulations.config import DEFAULT_EXPERIMENT, attempt
+from zerosum.simulations.config import DEFAULT_EXPERIMENT, attempt, with_task
 from zerosum.simulations.data.data_files import DataError
 from zerosum.simulations.engine.one_at_a_time import alone
 from zerosum.simulations.report.words import count
@@ -30,9 +31,10 @@ LARGEST_DIMENSION = 10**10
 
 @alone("plan")
 def plan(
-    source: str | None = None,
+    source: str | Path | Mapping[str, Any] | Experiment | None = None,
     overrides: Iterable[str] = (),
     *,
+    task: Task | type[Task] | Callable[[], Task] | str | None = None,
     population: int | None = None,
     dimension: int | None = None,
     epsilon: float | None = None,
@@ -41,10 +43,12 @@ def plan(
 
     Parameters
     ----------
-    source : str, optional
-        A shipped experiment's name or a TOML file.
+    source : str, Path, mapping or Experiment, optional
+        A shipped experiment's name, a TOML file, plain values or a spec.
     overrides : iterable of str
         As ``--set`` takes them.
+    task : Task, class, function or str, optional
+        As for :func:`zerosum.simulations.api.run`.
     population, dimension : int, optional
         Clients and trainable parameters. With both, no data are read; what is missing is taken
         from the task.
@@ -62,7 +66,7 @@ def plan(
         One line that names the key, its value, what is allowed and the cure.
     """
     return attempt(
-        source or DEFAULT_EXPERIMENT,
+        with_task(DEFAULT_EXPERIMENT if source is None else source, task),
         overrides,
         lambda experiment: _planned(experiment, population, dimension, epsilon),
     )
@@ -117,9 +121,11 @@ def _of_task(
     experiment: Experiment, population: int | None, dimension: int | None
 ) -> tuple[int, int, dict[str, Any] | None]:
     from zerosum.client.training.seeded_task import seeded_resolution
+    from zerosum.client.training.threads import one_thread
+    from zerosum.simulations.data.edited_modules import read_again
 
     try:
-        with seeded_resolution(experiment.seed):
+        with seeded_resolution(experiment.seed), read_again(experiment.task):
             task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
     except DataError as error:
         raise DataError(f"{error}; or plan without data: --population N --dimension D") from None
@@ -130,7 +136,8 @@ def _of_task(
     # Tried among the task's own clients: its records may not go round more that are only planned.
     suggests = experiment.data.clients is not None or hasattr(task, "num_clients")
     own = population_of(task, experiment.data) if suggests else population
-    trained = take_trial_step(task, own, experiment).layout.dimension
+    with one_thread():
+        trained = take_trial_step(task, own, experiment).layout.dimension
     dimension = trained if dimension is None else dimension
     return population, dimension, data_summary(task)
 

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from zerosum.client.user_error import UserError
 
-class BusyError(RuntimeError):
+
+class BusyError(UserError, RuntimeError):
     """Another simulation is running in this process; the message is one line."""
 
 

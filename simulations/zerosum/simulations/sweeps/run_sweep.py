@@ -6,15 +6,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zerosum.client.files.operating_system import cores
+from zerosum.client.given_task import is_object_name
 from zerosum.server.config import ConfigError
-from zerosum.simulations.config import DEFAULT_EXPERIMENT, Source
+from zerosum.simulations.config import DEFAULT_EXPERIMENT, Source, with_task
 from zerosum.simulations.sweeps.children import run_cells
 from zerosum.simulations.sweeps.grid import Cell, cells_of, given_choices, seeds_of
 from zerosum.simulations.sweeps.sweep_folder import SweepFolder
-from zerosum.simulations.sweeps.time_left import DAY_SECONDS, Pace, in_words
+from zerosum.simulations.sweeps.time_left import DAY_SECONDS, Pace
+from zerosum.simulations.terminal.durations import in_words
+from zerosum.simulations.terminal.notebook import LiveLine
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from zerosum.client.task import Task
 
 log = logging.getLogger("zerosum.simulations")
 
@@ -23,6 +28,7 @@ def sweep(
     config: Source = DEFAULT_EXPERIMENT,
     grid: Mapping[str, Sequence[Any]] | None = None,
     *,
+    task: "type[Task] | Callable[[], Task] | str | None" = None,
     seeds: str | int | Iterable[int] | None = None,
     zipped: bool = False,
     together: Sequence[str] = (),
@@ -41,6 +47,9 @@ def sweep(
         As for :func:`zerosum.simulations.api.run`.
     grid : mapping of str to sequence, optional
         Values by key, as ``{"privacy.epsilon": [1, 2, 4]}``; None among them takes the key out.
+    task : class, function or str, optional
+        As for :func:`zerosum.simulations.api.run`, of a module: cells are processes of their own,
+        which find a task by its name alone.
     seeds : str, int or iterable of int, optional
         ``range(5)`` or "0-4"; the experiment's own where absent.
     zipped : bool
@@ -70,17 +79,55 @@ def sweep(
 
     given = None if seeds is None else seeds_of(seeds)
     choices = given_choices(grid or {})
-    cells = cells_of(config, choices, given, zipped=zipped, together=together)
+    source = with_task(config, task)
+    cells = cells_of(source, choices, given, zipped=zipped, together=together)
+    _check_tasks(cells)
     path = Path(out) if out is not None else api.new_folder(f"{cells[0].experiment.name}-sweep")
     folder = SweepFolder.claim(path, cells)
 
+    line, failed = LiveLine(), 0
+    before = sum(map(folder.is_over, cells))
+    line.show(f"{before} of {len(cells)} cells done{' before' if before else ''}")
+
     def ended(cell: Cell, error: str) -> None:
+        nonlocal failed
         if error:
+            failed += 1
             log.warning("cell %s failed: %s", cell.folder, error)
         on_cell(folder.row(cell, error))
 
-    errors = complete(folder, workers, ended=ended)
+    def look(pace: Pace) -> None:
+        line.show(_progress(len(cells), failed, pace))
+
+    try:
+        errors = complete(folder, workers, look=look, ended=ended)
+    except KeyboardInterrupt as interrupt:
+        interrupt.add_note(f"The same call with out={str(path)!r} goes on with the sweep.")
+        raise
+    finally:
+        line.flush()
     return pd.DataFrame(folder.rows(errors))
+
+
+def _progress(cells: int, failed: int, pace: Pace) -> str:
+    """Return how far a sweep is, in one line."""
+    parts = [f"{cells - pace.cells_left} of {cells} cells done"]
+    parts += [f"{failed} failed"] if failed else []
+    left = pace.seconds_left
+    if pace.cells_left:
+        parts += [f"{pace.rounds_left:,} rounds to go"]
+        parts += [] if left is None else [f"{in_words(left)} left"]
+    return ", ".join(parts)
+
+
+def _check_tasks(cells: Iterable[Cell]) -> None:
+    """Refuse a task object, before anything is written."""
+    given = next((c.experiment.task for c in cells if is_object_name(c.experiment.task)), None)
+    if given is not None:
+        raise ConfigError(
+            f"task = {given!r}: the cells of a sweep are processes of their own, which no object "
+            'gets to; write its class into a file, as my_task.py, and give task="my_task:MyTask"'
+        )
 
 
 def complete(

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from zerosum.simulations.terminal.durations import in_words as in_words
+
 START_SECONDS = 8.0
 """Of a cell beside its rounds, until one is over: loading, planning, the report."""
 
@@ -57,16 +59,3 @@ class Pace:
         start = self.start_seconds / self.cells_done if self.cells_done else START_SECONDS
         rounds = self.rounds_left * self.round_seconds / self.rounds_done
         return (rounds + self.cells_left * start) / max(1, min(self.workers, self.cells_left))
-
-
-def in_words(seconds: float) -> str:
-    """Write a time as people guess it: the two largest units."""
-    minutes = round(seconds / 60)
-    if minutes < 1:
-        return "under a minute"
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes} min"
-    return f"{hours // 24} days {hours % 24} h"

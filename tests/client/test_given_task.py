@@ -1,0 +1,98 @@
+"""A task that is an object has a name that says so; a class of a module is as good as its name."""
+
+import copy
+import pickle
+from pathlib import Path
+
+import pytest
+
+from zerosum.client.given_task import GivenTask, is_object_name, named_or_given, place_of
+from zerosum.client.spec import DataSpec, ModelSpec
+from zerosum.client.task import TaskError, resolve_task
+from zerosum.server.config import ConfigError, parse_experiment, to_toml
+from zerosum.server.spec import Experiment
+
+
+class Mine:
+    def model(self):
+        return "a model"
+
+    def data(self, client):
+        return client.index
+
+    def test_data(self):
+        return None
+
+    def loss(self, outputs, targets):
+        return outputs
+
+
+def resolve(name):
+    return resolve_task(name, DataSpec(clients=7), ModelSpec(), 5)
+
+
+def test_an_object_stands_where_a_name_does_and_is_written_as_one():
+    mine = Mine()
+    experiment = Experiment(task=mine)
+    assert resolve(experiment.task) is mine
+    assert experiment.task == f"<{__name__}.Mine object>"
+    assert is_object_name(experiment.task)
+    assert f'task = "<{__name__}.Mine object>"' in to_toml(experiment)
+    assert type(Experiment.from_canonical(experiment.canonical()).task) is str
+    longer = experiment.model_copy(update={"rounds": 3}, deep=True)
+    assert resolve(longer.task) is mine
+
+
+def test_a_class_of_a_module_is_named_and_one_of_a_function_is_given():
+    class Local(Mine):
+        pass
+
+    assert Experiment(task=Mine).task == f"{__name__}:Mine"
+    assert not isinstance(Experiment(task=Mine).task, GivenTask)
+    assert isinstance(resolve(Experiment(task=Local).task), Local)
+    assert place_of(Local) is None
+    assert place_of(Mine()) is None
+    assert place_of(dict) is None
+
+
+def test_what_makes_a_task_is_called_as_if_it_had_been_found_by_name():
+    class Specs(Mine):
+        @classmethod
+        def from_specs(cls, data, model, seed):
+            made = cls()
+            made.got = (data.clients, model.name, seed)
+            return made
+
+    assert resolve(GivenTask(Specs)).got == (7, "mlp", 5)
+    assert isinstance(resolve(GivenTask(lambda: Mine())), Mine)
+    with pytest.raises(TaskError, match="needs arguments"):
+        resolve(GivenTask(lambda width: Mine()))
+    with pytest.raises(TaskError, match="Path lacks model, data"):
+        resolve(GivenTask(Path()))
+
+
+def test_the_name_alone_leads_to_no_object():
+    with pytest.raises(TaskError, match=r"given as an object.*resume\(folder, task=MyTask\(\)\)"):
+        resolve(str(GivenTask(Mine())))
+
+
+@pytest.mark.parametrize("value", [5, None, ["digits"], {"model": 1}, b"digits", 1.5, True])
+def test_a_plain_value_is_no_task(value):
+    with pytest.raises(ConfigError, match="task"):
+        parse_experiment({"task": value})
+
+
+def test_an_object_survives_pickling_and_is_not_copied():
+    given = GivenTask(Mine(), "<my.Name object>")
+    again = pickle.loads(pickle.dumps(given))  # noqa: S301
+    assert (again, type(again), type(again.given)) == (given, GivenTask, Mine)
+    assert copy.deepcopy({"task": given})["task"].given is given.given
+
+
+def test_a_name_stays_one_line_whatever_a_class_is_called():
+    odd = type("A\nB\x1b" + "x" * 5000, (Mine,), {})
+    name = str(GivenTask(odd()))
+    assert name.isprintable()
+    assert len(name) < 250
+    assert is_object_name(name)
+    assert named_or_given(name, str) == name
