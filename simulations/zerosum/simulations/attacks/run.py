@@ -30,6 +30,7 @@ from zerosum.simulations.attacks.harness.registry import choose
 from zerosum.simulations.attacks.harness.results import Row, rows_of, shown, to_csv
 from zerosum.simulations.attacks.report.page import write_attack_report
 from zerosum.simulations.attacks.report.table import to_markdown
+from zerosum.simulations.engine.one_at_a_time import alone
 from zerosum.simulations.terminal.logs import logged
 
 log = logging.getLogger("zerosum.simulations")
@@ -86,8 +87,9 @@ def attack(
         One line that names what was given, what is allowed and the cure.
     """
     request = AttackRequest(list(names), list(overrides), suite, seeds)
-    run = attack_run(request, Path(out) if out is not None else None)
-    run.play(workers or cores())
+    with alone("attack", nests=True):  # before there is a folder
+        run = attack_run(request, Path(out) if out is not None else None)
+        run.play(workers or cores())
     return run.rows
 
 
