@@ -12,6 +12,9 @@ from torch.nn import functional as F
 class IntegerBuffers(Net):
     """A table of places that it reads, and a count of calls that it keeps."""
 
+    places: Tensor
+    calls: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("places", torch.tensor([3, 1, 0, 2]))
