@@ -117,11 +117,11 @@ class WorkerProcesses(Generic[GivenOrder]):
     method : str
         "fork": workers inherit all data, so that none are sent. "spawn": workers import everything
         anew and may use as many threads as they like, which do not survive a fork.
+    grace_seconds : float
+        For which a worker at work is given time to tidy up, before it is killed.
     with_script : bool
         Whether spawned workers import the script that runs, as Python lets them: orders may be of
         its classes. Without, a script needs no `if __name__ == "__main__":`, nor to be a file.
-    grace_seconds : float
-        For which a worker at work is given time to tidy up, before it is killed.
     """
 
     def __init__(
