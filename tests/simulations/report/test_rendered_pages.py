@@ -14,12 +14,12 @@ from zerosum.server.privacy.observers import OBSERVERS
 from zerosum.server.runs.records import RoundRecord, Summary
 from zerosum.server.runs.run_folder import TEST_SET, RunFolder
 from zerosum.server.training.class_figures import Classified, class_figures
-from zerosum.simulations.commands.compare import candidates
 from zerosum.simulations.config import load_experiment
 from zerosum.simulations.report import write_report
 from zerosum.simulations.report.compare import compare
 from zerosum.simulations.report.compare_page import write_comparison
 from zerosum.simulations.report.queries import write_query_report
+from zerosum.simulations.sweeps.compare_runs import candidates
 
 pytestmark = [
     pytest.mark.slow,
