@@ -540,7 +540,7 @@ class FederatedTraining:
             best=self._best.so_far.best,
             population=self._population,
             dimension=self._trainer.layout.dimension,
-            noise_from_seed=self._entropy.reproducible and not self._experiment.privacy.exact,
+            noise_from_seed=self._repeatable,
             wrap_probability_log2=self._wrap_probability,
             engine=self._engine | self._computed_by(),
             shared_cache=self._coordinator.shares_cache,

@@ -19,6 +19,7 @@ from click.shell_completion import (
 )
 
 from zerosum.client.files.durable_append import replace_file
+from zerosum.simulations.terminal.help_page import unmarked
 from zerosum.simulations.terminal.printable import shell_command
 
 PROGRAM = "zerosum"
@@ -73,7 +74,7 @@ class Completes:
             (each, None) if isinstance(each, str) else each for each in self.values(incomplete)
         ]
         items = [
-            CompletionItem(value, help=None if meaning is None else _line(meaning))
+            CompletionItem(value, help=None if meaning is None else unmarked(meaning))
             for value, meaning in pairs
             if value.startswith(incomplete)
         ]
@@ -220,8 +221,3 @@ def _written(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, text.encode())
     return path
-
-
-def _line(meaning: str) -> str:
-    """Return a meaning in one line without the marks of code."""
-    return " ".join(meaning.replace("`", "").split())
