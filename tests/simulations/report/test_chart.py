@@ -134,4 +134,5 @@ def test_levels_and_shades_are_in_the_key_and_hostile_labels_are_text() -> None:
     assert 'onload="x' not in page
     found = re.search(r'data-values="([^"]*)"', page)
     assert found is not None
-    assert json.loads(unescape(found[1])) == {"x": [], "t": [], "s": []}
+    expected = {"x": [], "t": [], "y": [TOP, TOP + HEIGHT], "s": []}
+    assert json.loads(unescape(found[1])) == expected

@@ -100,11 +100,22 @@ class Series:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer of a stack: ``heights`` is float64, shape (groups,)."""
+    """One layer of a stack.
+
+    Attributes
+    ----------
+    label, colour : str
+        As :class:`Series` has them.
+    heights : numpy.ndarray
+        Float64, shape (groups,).
+    said : tuple of str or None
+        Hover values, one a group, None where there is nothing; empty: as the axis says heights.
+    """
 
     label: str
     colour: str
     heights: Reals
+    said: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True)
