@@ -46,19 +46,9 @@ from zerosum.server.runs.checkpoint import Checkpoint, load_checkpoint, save_che
 from zerosum.server.runs.left_out import LeftOut
 from zerosum.server.runs.metrics_table import table_of
 from zerosum.server.runs.records import EndedBy, OnRound, RoundRecord
-from zerosum.server.runs.results import (
-    DEPLOYED,
-    Opened,
-    Result,
-    RunFacts,
-    data_summary,
-    no_accuracy,
-    rates_record,
-    summarise,
-    traffic_record,
-    trainer_name,
-)
+from zerosum.server.runs.results import Result
 from zerosum.server.runs.resume import DataRecord, check_cohort, check_continues
+from zerosum.server.runs.round_line import Opened, rates_record, traffic_record
 from zerosum.server.runs.run_folder import LEDGER, METRICS, MODEL, TABLE, TEST_SET, RunFolder
 from zerosum.server.runs.run_outcome import (
     charged,
@@ -66,6 +56,14 @@ from zerosum.server.runs.run_outcome import (
     is_untrained,
     tally_record,
     values,
+)
+from zerosum.server.runs.run_summary import (
+    DEPLOYED,
+    RunFacts,
+    data_summary,
+    no_accuracy,
+    summarise,
+    trainer_name,
 )
 from zerosum.server.sampling import CohortSampler, Planned
 from zerosum.server.spec import Experiment

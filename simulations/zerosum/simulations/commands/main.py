@@ -342,8 +342,8 @@ def _dry_run(
         check_unused(out)
     _begun(load_experiment(source, settings), "# ")  # a comment of what is printed
     with loading():
-        from zerosum.server.runs.results import data_summary
         from zerosum.server.runs.resume import check_same, warn_of_more_rounds
+        from zerosum.server.runs.run_summary import data_summary
         from zerosum.simulations.api import plan
 
     planned = attempt(source, settings, plan)
