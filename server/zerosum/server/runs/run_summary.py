@@ -10,6 +10,7 @@ from typing import Any
 
 from zerosum.client.files.operating_system import peak_bytes
 from zerosum.client.task import ClientInfo, Task, population
+from zerosum.client.training.devices import described
 from zerosum.client.training.fast import choose_trainer
 from zerosum.client.training.seeded_task import client_records
 from zerosum.secagg.stages import Stage
@@ -189,6 +190,33 @@ def trainer_name(experiment: Experiment, task: Task) -> str:
         client = ClientInfo(index=0, count=count, seed=experiment.seed)
         trainer.settle(trainer.initial_vector(), partial(client_records, task, client))
     return trainer.name
+
+
+def computed_by(experiment: Experiment, task: Task, *, nodes: bool) -> dict[str, Any]:
+    """Return device, training and precision of the clients.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Checked.
+    task : Task
+        What is trained.
+    nodes : bool
+        Whether they are nodes of a deployment, which have devices of their own.
+
+    Returns
+    -------
+    dict of str to any
+        For the summary's ``engine``.
+    """
+    device = described(experiment.device)
+    if nodes:
+        experiment = experiment.model_copy(update={"device": "cpu", "trainer": "auto"})
+    precision = "float64" if experiment.privacy.by_example else experiment.training.precision
+    trainer = trainer_name(experiment, task)
+    facts = {"trainer": trainer, "device": device, "precision": precision}
+    other = experiment.training.optimizer != "SGD"
+    return facts | ({"optimizer": experiment.training.optimizer} if other else {})
 
 
 def versions() -> dict[str, str]:
