@@ -212,7 +212,9 @@ def install(command: click.Command, shell: str) -> list[Path]:
     if line in before.splitlines():
         return [made]
     gap = "" if not before or before.endswith("\n") else "\n"
-    with start.open("a", encoding="utf-8") as file:  # appended: whatever else is there stays
+    with start.open(
+        "a", encoding="utf-8", newline="\n"
+    ) as file:  # appended: whatever else is there stays
         file.write(f"{gap}{line}\n")
     return [made, start]
 
