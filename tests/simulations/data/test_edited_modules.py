@@ -136,5 +136,5 @@ def test_installed_packages_and_other_folders_are_left_alone(here, monkeypatch):
 def test_objects_and_built_in_tasks_have_nothing_to_forget(here):
     with read_again(GivenTask(object())), read_again("digits"):
         pass
-    with pytest.raises(TaskError, match="nosuch"), read_again("nosuch"):
+    with read_again("nosuch"):  # of which whoever resolves it says that it is none
         pass
