@@ -135,3 +135,9 @@ def test_levels_and_shades_are_in_the_key_and_hostile_labels_are_text() -> None:
     found = re.search(r'data-values="([^"]*)"', page)
     assert found is not None
     assert json.loads(unescape(found[1])) == {"x": [], "t": [], "s": []}
+
+
+def test_an_axis_of_the_largest_floats_has_ends():
+    axis = linear("y", [1.7e308, -1.7e308, math.inf, 0.0], said)
+    assert math.isfinite(axis.high - axis.low)
+    assert axis.low < 0 < axis.high
