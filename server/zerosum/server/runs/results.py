@@ -18,7 +18,7 @@ from zerosum.server.runs.run_folder import BEST, MODEL, TEST_SET, RunFolder
 from zerosum.server.runs.run_outcome import (
     NothingLearntError,
 )
-from zerosum.server.runs.saved_model import load_whole, read_model
+from zerosum.server.runs.saved_model import load_whole, read_model, round_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -126,6 +126,11 @@ class Result:
             )
         else:
             state = read_model(self.folder / BEST)
+            if round_of(self.folder / BEST) != self.best.round:
+                raise ConfigError(
+                    f"{self.folder / BEST} is not the model of round {self.best.round}, the best "
+                    "one: restore the file, or run it again"
+                )
         load_whole(model, state, self.folder)
         return model
 

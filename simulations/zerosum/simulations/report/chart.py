@@ -14,6 +14,7 @@ _MOST_POINTS: Final = 300
 """Of a series: more cannot be told apart on a screen."""
 
 _MOST_TICKS: Final = 6
+_FARTHEST: Final = 1e300
 """A phone has room for so many numbers in a row."""
 
 
@@ -212,7 +213,8 @@ def linear(
         With a range, even where all values are one.
     """
     known = np.asarray(values, dtype=np.float64)
-    known = known[np.isfinite(known)]
+    # An axis ends where the difference of two ends would be no number any more.
+    known = np.clip(known[np.isfinite(known)], -_FARTHEST, _FARTHEST)
     low = least if math.isfinite(least) else float(known.min(initial=math.inf))
     high = most if math.isfinite(most) else float(known.max(initial=-math.inf))
     low, high = (low, high) if math.isfinite(low) and math.isfinite(high) else (0.0, 1.0)

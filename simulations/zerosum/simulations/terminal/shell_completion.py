@@ -155,7 +155,10 @@ def answer_shell(command: click.Command) -> int | None:
         return None
     for kind in _KINDS.values():  # over those of typer, which other apps of this process may set
         add_completion_class(kind)
-    return shell_complete(command, {}, PROGRAM, VARIABLE, instruction)
+    try:
+        return shell_complete(command, {}, PROGRAM, VARIABLE, instruction)
+    except UnicodeEncodeError:
+        return 1  # a word in no encoding has no completion, and what is typed is no place to say so
 
 
 def script(command: click.Command, shell: str) -> str:
