@@ -257,8 +257,8 @@ def _read(source: str) -> dict[str, Any]:
     if not source.endswith(".toml") or "\0" in source:
         if "\0" not in source and (Path(source) / CONFIG).is_file():
             raise ConfigError(
-                f"experiment {source[:200]!r} is the folder of a run: to go on, write --resume before "
-                "it; to begin anew, give its config.toml"
+                f"experiment {source[:200]!r} is the folder of a run: to go on, write --resume "
+                "before it; to begin anew, give its config.toml"
             )
         raise ConfigError(
             f"experiment {source[:200]!r} is neither a .toml file nor one of {', '.join(names)}"
