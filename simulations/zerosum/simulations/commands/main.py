@@ -420,10 +420,12 @@ def _begun(experiment: "Experiment", mark: str = "") -> None:
 
 def _print_result(result: "Result") -> None:
     from zerosum.server.runs.run_folder import CLIENT_LOG, SERVER_LOG
-    from zerosum.simulations.commands.summary import summary_table
+    from zerosum.simulations.commands.summary import after_run, summary_table
 
     console = Console(markup=False)  # brackets are of paths and columns
     console.print(summary_table(result.summary))
+    for caution in after_run(result):
+        console.print(f"Caution     {caution}", style="yellow", soft_wrap=True)
     if result.summary["data"] is not None:
         console.print(f"Data        {result.summary['data']['line']}", soft_wrap=True)
     console.print(f"Run folder  {result.folder}", soft_wrap=True)
