@@ -78,7 +78,7 @@ def worse_losses(summary: Summary, rounds: Sequence[RoundRecord]) -> list[str]:
     if len(losses) > 1 and last > losses[0][1]:
         said.append(
             f"the loss on test data ended at {last:.4g}, above the {losses[0][1]:.4g} of round "
-            f"{losses[0][0]}: the rounds after it made the model worse"
+            f"{losses[0][0]}: later rounds made it surer of its mistakes, or wrong more often"
         )
     constant = summary.reference.get("loss")
     if isinstance(constant, float) and last >= constant:

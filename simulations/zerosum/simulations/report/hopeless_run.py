@@ -2,7 +2,7 @@
 
 from zerosum.server.config import ConfigError
 from zerosum.server.planning.nearest_setting import HopelessPlan, clients_needed
-from zerosum.server.planning.signal import planned_whole_run
+from zerosum.server.planning.signal import WholeRun, planned_whole_run
 from zerosum.simulations.report.record import RunRecord
 
 
@@ -19,17 +19,10 @@ def hopeless_caution(run: RunRecord) -> list[str]:
     list of str
         A sentence or two; none where the run is not hopeless, or its size is not recorded.
     """
-    experiment, population, dimension = run.experiment, run.population, run.dimension
-    resolved = experiment.privacy.noise_multiplier is not None
-    if not resolved or population is None or dimension is None:
+    whole = whole_run_of(run)
+    if whole is None or not whole.hopeless or run.population is None or run.dimension is None:
         return []
-    try:
-        whole = planned_whole_run(experiment, population, dimension)
-    except (ConfigError, ValueError):  # settings of another version, or a summary by hand
-        return []
-    if whole is None or not whole.hopeless:
-        return []
-    needed = clients_needed(HopelessPlan(experiment, population, dimension))
+    needed = clients_needed(HopelessPlan(run.experiment, run.population, run.dimension))
     nearest = (
         "zerosum plan, given the folder's config.toml, names the nearest settings that are not."
         if needed is None
@@ -37,3 +30,20 @@ def hopeless_caution(run: RunRecord) -> list[str]:
         "folder's config.toml, names other settings."
     )
     return [f"{whole.in_words[:1].upper()}{whole.in_words[1:]}. {nearest}"]
+
+
+def whole_run_of(run: RunRecord) -> WholeRun | None:
+    """Judge a run by its settings; None without noise, or where its size is not recorded.
+
+    Parameters
+    ----------
+    run : RunRecord
+        Full or public.
+    """
+    resolved = run.experiment.privacy.noise_multiplier is not None
+    if not resolved or run.population is None or run.dimension is None:
+        return None
+    try:
+        return planned_whole_run(run.experiment, run.population, run.dimension)
+    except (ConfigError, ValueError):  # settings of another version, or a summary by hand
+        return None
