@@ -27,13 +27,17 @@ class Mine:
         return outputs
 
 
+def made(task):
+    return Experiment.model_validate({"task": task})
+
+
 def resolve(name):
     return resolve_task(name, DataSpec(clients=7), ModelSpec(), 5)
 
 
 def test_an_object_stands_where_a_name_does_and_is_written_as_one():
     mine = Mine()
-    experiment = Experiment(task=mine)
+    experiment = made(mine)
     assert resolve(experiment.task) is mine
     assert experiment.task == f"<{__name__}.Mine object>"
     assert is_object_name(experiment.task)
@@ -47,9 +51,9 @@ def test_a_class_of_a_module_is_named_and_one_of_a_function_is_given():
     class Local(Mine):
         pass
 
-    assert Experiment(task=Mine).task == f"{__name__}:Mine"
-    assert not isinstance(Experiment(task=Mine).task, GivenTask)
-    assert isinstance(resolve(Experiment(task=Local).task), Local)
+    assert made(Mine).task == f"{__name__}:Mine"
+    assert not isinstance(made(Mine).task, GivenTask)
+    assert isinstance(resolve(made(Local).task), Local)
     assert place_of(Local) is None
     assert place_of(Mine()) is None
     assert place_of(dict) is None
@@ -57,11 +61,13 @@ def test_a_class_of_a_module_is_named_and_one_of_a_function_is_given():
 
 def test_what_makes_a_task_is_called_as_if_it_had_been_found_by_name():
     class Specs(Mine):
+        got: tuple[int, str, int]
+
         @classmethod
         def from_specs(cls, data, model, seed):
-            made = cls()
-            made.got = (data.clients, model.name, seed)
-            return made
+            own = cls()
+            own.got = (data.clients, model.name, seed)
+            return own
 
     assert resolve(GivenTask(Specs)).got == (7, "mlp", 5)
     assert isinstance(resolve(GivenTask(lambda: Mine())), Mine)

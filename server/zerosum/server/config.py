@@ -14,10 +14,11 @@ from zerosum.client.files import toml_file
 from zerosum.client.files.operating_system import readable
 from zerosum.client.nearest_word import nearest
 from zerosum.client.spec.complaints import complaints
+from zerosum.client.user_error import UserError
 from zerosum.server.spec import RULE_KEYS, Experiment
 
 
-class ConfigError(ValueError):
+class ConfigError(UserError, ValueError):
     """The user's configuration is wrong; the message is one line: key, value, allowed, cure."""
 
 

@@ -26,7 +26,7 @@ from zerosum.simulations.terminal.shell_completion import (
 ROOT = typer.main.get_command(app)
 
 
-def items(*words: str) -> list[CompletionItem[str]]:
+def items(*words: str) -> "list[CompletionItem[str]]":
     """Return completions of the last word."""
     shell = ShellComplete(ROOT, {}, PROGRAM, VARIABLE)
     return shell.get_completions(list(words[:-1]), words[-1])

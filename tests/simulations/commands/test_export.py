@@ -107,7 +107,9 @@ def differences(result: Result, path: Path, *, best: bool) -> tuple[float, float
     """Return the largest difference from torch, of the model exported and of the other one."""
     experiment = RunFolder.open(result.folder).experiment
     task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
-    inputs = task.test_data()[0][:7]
+    data = task.test_data()
+    assert isinstance(data, tuple)
+    inputs = data[0][:7]
     exported = onnx.load(str(path))
     onnx.checker.check_model(exported)
     given = {exported.graph.input[0].name: inputs.numpy()}

@@ -163,6 +163,7 @@ def test_bar_and_time_left_stay_on_one_line_of_a_terminal(
     assert last.startswith("-----" if extra else ("━", "╸", "╺"))
     assert re.search(r" round 3/600 .*\d+ (s|min) left$", last), last
     assert ("0.838" in last) == (columns >= 60)
+    assert ("epsilon 2.32 (release)" in last) == (columns >= 80)
 
 
 def test_a_letterless_terminal_has_a_bar_of_signs() -> None:

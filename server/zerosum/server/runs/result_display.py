@@ -3,7 +3,8 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.noised_ratio import NOISE_STD
@@ -11,8 +12,9 @@ from zerosum.server.privacy.observers import OBSERVERS, observer_who
 from zerosum.server.privacy.rounding import epsilon_text, plain
 from zerosum.server.runs.displays import curve, one_line, panel
 from zerosum.server.runs.records import RoundRecord, Summary
+from zerosum.server.runs.reference_words import reference_of
 from zerosum.server.runs.run_folder import REPORT
-from zerosum.server.runs.run_outcome import UNTRAINED
+from zerosum.server.runs.run_outcome import UNTRAINED, ended_in_words
 
 Row = tuple[str, str, str]
 
@@ -21,6 +23,15 @@ _DRAWN = ("test_accuracy", "federated_accuracy", "test_loss", "federated_loss")
 
 MOST_IN_LINE = 4
 """Metrics in the line of a result; all are in its table."""
+
+
+class Weights(dict[str, np.ndarray]):
+    """Arrays by name, displayed by their shapes: a model's numbers are pages."""
+
+    def __repr__(self) -> str:
+        """Return the name, dtype and shape of each array."""
+        shown = [f"{name!r}: {array.dtype}{list(array.shape)}" for name, array in self.items()]
+        return f"{{{', '.join(shown)}}}"
 
 
 def result_line(folder: Path, summary: Summary, rounds: Sequence[RoundRecord]) -> str:
@@ -81,35 +92,32 @@ def _metrics(summary: Summary) -> list[tuple[str, float]]:
 
 
 def _metric_rows(summary: Summary) -> Iterator[Row]:
-    constant = _reference(summary)
     for name, value in _metrics(summary):
         noise = summary.metrics.get(name + NOISE_STD)
         remarks = [UNTRAINED] if summary.untrained else []
         if name in summary.earlier_metrics:
             remarks.append(f"of round {summary.earlier_metrics[name]}")
-        if name in constant:
-            remarks.append(f"{_predictor(summary)}: {plain(constant[name])}")
+        remarks += [f"{who} {plain(figure)}" for who, figure in _references(summary, name)]
         shown = plain(value) + ("" if noise is None else f" ± {plain(noise)} (noise)")
         yield name.replace("_", " "), shown, "; ".join(remarks)
-    best = summary.get("best")
-    if isinstance(best, Mapping) and isinstance(best.get("value"), float):
-        name = str(best.get("metric", ""))
-        yield f"best {name.replace('_', ' ')}", plain(best["value"]), f"round {best.get('round')}"
+    if (best := summary.best) is not None:
+        yield f"best {best.metric.replace('_', ' ')}", plain(best.value), f"of round {best.round}"
     if summary.no_accuracy:
         yield "accuracy", "none", summary.no_accuracy.removeprefix("no accuracy: ")
 
 
-def _reference(summary: Summary) -> Mapping[str, float]:
-    """Return figures of a predictor that looks at nothing, where the summary has them."""
-    found = summary.get("reference")
-    figures = found.get("metrics") if isinstance(found, Mapping) else None
-    numbers = figures.items() if isinstance(figures, Mapping) else ()
-    return {name: float(value) for name, value in numbers if isinstance(value, int | float)}
-
-
-def _predictor(summary: Summary) -> str:
-    found: Any = summary.get("reference")
-    return str(found.get("predictor", "constant predictor"))
+def _references(summary: Summary, metric: str) -> Iterator[tuple[str, float]]:
+    """Yield who else has a figure of a metric, the constant predictor first."""
+    constant = reference_of(summary)
+    if metric in constant:
+        yield str(summary.reference.get("predictor", "constant predictor")), constant[metric]
+    for who, mean in (("each client alone, on average", "mean"), ("pooled without privacy", "")):
+        found = summary.baselines.get("alone" if mean else "pooled")
+        figures = found.get("metrics") if isinstance(found, Mapping) else None
+        figure = figures.get(metric) if isinstance(figures, Mapping) else None
+        figure = figure.get(mean) if isinstance(figure, Mapping) else figure
+        if isinstance(figure, float):
+            yield who, figure
 
 
 def _warnings(summary: Summary) -> Iterator[Row]:
@@ -149,6 +157,7 @@ def bound_in_words(bound: EpsilonBound) -> str:
 def _rounds_row(summary: Summary, rounds: Sequence[RoundRecord]) -> Row:
     dropped = sum(summary.dropouts.values())
     remarks = [f"{summary.rounds_abandoned:,} abandoned"] if summary.rounds_abandoned else []
+    remarks += [early] if (early := ended_in_words(summary)) else []
     remarks += [f"{dropped:,} dropouts"] if dropped else []
     remarks += [] if summary.population is None else [f"{summary.population:,} clients"]
     return "rounds", f"{len(rounds):,}", ", ".join(remarks)
@@ -164,8 +173,7 @@ def _seconds(seconds: float) -> str:
 def _curve(summary: Summary, rounds: Sequence[RoundRecord]) -> str:
     for name in [*_DRAWN, *(name for name, _ in _metrics(summary))]:
         points = [(r.round, float(r.metrics[name])) for r in rounds if name in r.metrics]
-        constant = _reference(summary)
-        level = (_predictor(summary), constant[name]) if name in constant else None
+        level = next(_references(summary, name), None)
         if drawn := curve(points, name.replace("_", " "), level):
             return drawn
     return ""

@@ -27,7 +27,7 @@ from zerosum.server.private_sum.aggregate import Sample
 from zerosum.server.private_sum.transport import Traffic
 from zerosum.server.runs.records import Best, EndedBy, RoundRecord, Summary
 from zerosum.server.runs.reference_words import reference_of
-from zerosum.server.runs.result_display import result_html, result_line
+from zerosum.server.runs.result_display import Weights, result_html, result_line
 from zerosum.server.runs.run_folder import BEST, MODEL, TEST_SET, RunFolder
 from zerosum.server.runs.run_outcome import (
     NothingLearntError,
@@ -66,6 +66,10 @@ class Result:
     summary: Summary
     rounds: list[RoundRecord]
     model: Mapping[str, np.ndarray]
+
+    def __post_init__(self) -> None:
+        """Let the model be displayed by its shapes."""
+        object.__setattr__(self, "model", Weights(self.model))
 
     @property
     def metrics(self) -> Mapping[str, float]:

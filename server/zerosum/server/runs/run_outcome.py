@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from zerosum.client.protocol.training_outcomes import OutcomeCounts
+from zerosum.client.user_error import UserError
 from zerosum.secagg.stages import Stage
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.observers import OBSERVERS, ObserverName
@@ -30,7 +31,7 @@ NODE_LOGS = "each node's own log"
 """Place of a deployed client's reasons to fail or refuse: they may tell of its records."""
 
 
-class NothingLearntError(RuntimeError):
+class NothingLearntError(UserError, RuntimeError):
     """A run ended and no client's training is in its model; what it wrote stays.
 
     Raised by ``run``, ``resume``, a ServerApp and ``PrivateStrategy.start`` when all is written.

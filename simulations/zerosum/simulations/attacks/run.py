@@ -2,6 +2,7 @@
 
 import logging
 import pickle
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +34,10 @@ from zerosum.simulations.attacks.harness.results import Row, rows_of, shown, to_
 from zerosum.simulations.attacks.report.display import Rows
 from zerosum.simulations.attacks.report.page import write_attack_report
 from zerosum.simulations.attacks.report.table import to_markdown
+from zerosum.simulations.engine.one_at_a_time import alone
+from zerosum.simulations.terminal.durations import in_words
 from zerosum.simulations.terminal.logs import logged
+from zerosum.simulations.terminal.notebook import LiveLine
 
 log = logging.getLogger("zerosum.simulations")
 
@@ -98,28 +102,27 @@ def attack(
         One line that names what was given, what is allowed and the cure.
     """
     named = "" if task is None else named_or_given(task, _as_name)
-    folder = "" if run is None else str(run)
-    request = AttackRequest(list(names), list(overrides), suite, seeds, task=named, run=folder)
-    played = attack_run(request, Path(out) if out is not None else None)
-    for line in played.left_out:
-        log.warning("%s", line)
-    played.play(1 if isinstance(named, GivenTask) and not _travels(named) else workers or cores())
+    own = "" if run is None else str(run)
+    request = AttackRequest(list(names), list(overrides), suite, seeds, task=named, run=own)
+    here = isinstance(named, GivenTask) and not _travels(named)
+    with alone("attack", nests=True):  # before there is a folder
+        played = attack_run(request, Path(out) if out is not None else None)
+        for said in played.left_out:
+            log.warning("%s", said)
+        line, before, began = LiveLine(), played.played, time.monotonic()
+
+        def show(outcome: Outcome) -> None:
+            done = played.played
+            left = (time.monotonic() - began) / max(1, done - before) * (played.asked - done)
+            ends = f", {in_words(left)} left" if left else ""
+            line.show(f"{done} of {played.asked} plays{ends}")
+
+        line.show(f"{before} of {played.asked} plays")
+        try:
+            played.play(1 if here else workers or cores(), show)
+        finally:
+            line.flush()
     return Rows(played.rows, played.shown, played.folder.path)
-
-
-def _as_name(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    raise ConfigError(f"task = {value!r:.80}: give a task, what makes one, or the name of either")
-
-
-def _travels(task: GivenTask) -> bool:
-    """Return whether other processes can be given a task object."""
-    try:
-        pickle.loads(pickle.dumps(task))
-    except Exception:  # whatever an object of the user's raises
-        return False
-    return type(task.given).__module__ != "__main__"
 
 
 def attack_run(
@@ -157,10 +160,25 @@ def attack_run(
     if request.task or request.run:
         cells, caption, left_out = _on_own(attacks, request, of_task)
     else:
-        cells = [Cell(attack, case) for attack in attacks for case in _cases(attack, request.suite)]
+        cells = [Cell(each, case) for each in attacks for case in _cases(each, request.suite)]
     path = resume or out or new_folder(f"attacks-{request.suite}")
     folder = AttackFolder.of(path, request, cells, resumed=resume is not None)
     return AttackRun(cells, range(request.seeds), folder, caption, left_out)
+
+
+def _as_name(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    raise ConfigError(f"task = {value!r:.80}: give a task, what makes one, or the name of either")
+
+
+def _travels(task: GivenTask) -> bool:
+    """Return whether other processes can be given a task object."""
+    try:
+        pickle.loads(pickle.dumps(task))  # noqa: S301: of this process' own
+    except Exception:  # whatever an object of the user's raises
+        return False
+    return type(task.given).__module__ != "__main__"
 
 
 def _on_own(

@@ -3,13 +3,16 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from zerosum.client.files.operating_system import named_path
 from zerosum.server.config import ConfigError
 from zerosum.simulations.terminal.loading import loading
+from zerosum.simulations.terminal.progress import ProgressBar
 from zerosum.simulations.terminal.signals import continue_with, interruptible
 from zerosum.simulations.terminal.user_errors import check_writable, user_errors, write_json
 
@@ -147,7 +150,15 @@ def run_all(federation: "Federation", json_file: Path | None) -> None:
     """
     folder = federation.folder
     with interruptible(lambda: _left(folder), failures=()), query_errors():
-        answers = federation.run(lambda answer: say(answer.sentence()))
+        total, numbers = len(federation.queries), count(1)
+        with ProgressBar(total, "query") as bar:
+
+            def said(answer: "Answer") -> None:
+                bar.line(answer.sentence())
+                number = next(numbers)
+                bar.show(f"query {number}/{total}", number)
+
+            answers = federation.run(said)
         if json_file is not None:
             entries = list(federation.answers.entries)
             write_json(json_file, {"answers": entries, "budget": federation.spending.document()})
@@ -232,7 +243,7 @@ def beside(file: Path, given: Path | None, named: str | None) -> Path | None:
     """
     if given is not None or named is None:
         return given
-    return Path(named) if Path(named).is_absolute() else file.parent / named
+    return file.parent / named_path(named)
 
 
 def say(text: str) -> None:

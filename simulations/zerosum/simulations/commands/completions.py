@@ -120,6 +120,9 @@ def _usual(field: FieldInfo) -> list[str]:
 
 EXPERIMENTS = Completes(_experiments)
 SETTINGS = Completes(_settings, other="")
+DATA_SETTINGS = Completes(
+    lambda incomplete: [row for row in _settings(incomplete) if row[0].startswith("data.")], ""
+)
 ATTACKS = Completes(_attacks)
 ATTACK_PARAMETERS = Completes(_attack_parameters, other="")
 RUN_FOLDERS = Completes(_folders, other="dir")

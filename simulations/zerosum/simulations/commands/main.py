@@ -16,7 +16,12 @@ from zerosum.simulations.commands.attack import attack
 from zerosum.simulations.commands.bench import bench_app
 from zerosum.simulations.commands.budget import budget
 from zerosum.simulations.commands.compare import compare
-from zerosum.simulations.commands.completions import EXPERIMENTS, RUN_FOLDERS, SETTINGS
+from zerosum.simulations.commands.completions import (
+    DATA_SETTINGS,
+    EXPERIMENTS,
+    RUN_FOLDERS,
+    SETTINGS,
+)
 from zerosum.simulations.commands.export import export
 from zerosum.simulations.commands.keys import keys_app, roster_app
 from zerosum.simulations.commands.listing import list_
@@ -71,7 +76,8 @@ class Commands(CommandGroup):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands, as the help has them."""
-        return sorted(self.commands, key=IN_ORDER.index)
+        known = [name for name in IN_ORDER if name in self.commands]
+        return [*known, *(name for name in self.commands if name not in IN_ORDER)]
 
     def main(self, *args: Any, **settings: Any) -> Any:
         """Run the program, or answer a shell that completes a word of it."""
@@ -145,6 +151,7 @@ def new(
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help='Read a table so, as data.decimal=",".'),
+        DATA_SETTINGS,
     ] = None,
     queries: Annotated[
         bool,

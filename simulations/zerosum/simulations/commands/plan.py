@@ -48,7 +48,7 @@ def plan(
     overrides : iterable of str
         As ``--set`` takes them.
     task : Task, class, function or str, optional
-        As for :func:`zerosum.simulations.run`.
+        As for :func:`zerosum.simulations.api.run`.
     population, dimension : int, optional
         Clients and trainable parameters. With both, no data are read; what is missing is taken
         from the task.

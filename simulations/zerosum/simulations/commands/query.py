@@ -38,7 +38,7 @@ PLAN = "plan"
 class Queries(CommandGroup):
     """The kinds of query; a file in place of one is a plan."""
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem[str]]":
         """Return the kinds; where none begins so, files.
 
         Parameters

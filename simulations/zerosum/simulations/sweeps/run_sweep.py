@@ -48,8 +48,8 @@ def sweep(
     grid : mapping of str to sequence, optional
         Values by key, as ``{"privacy.epsilon": [1, 2, 4]}``; None among them takes the key out.
     task : class, function or str, optional
-        As for :func:`zerosum.simulations.run`, of a module: cells are processes of their own, which
-        find a task by its name alone.
+        As for :func:`zerosum.simulations.api.run`, of a module: cells are processes of their own,
+        which find a task by its name alone.
     seeds : str, int or iterable of int, optional
         ``range(5)`` or "0-4"; the experiment's own where absent.
     zipped : bool

@@ -140,7 +140,7 @@ def _sections(command: click.Command, ctx: click.Context) -> Iterator[tuple[str,
             record := click.Option.get_help_record(parameter, ctx)
         ):
             title = getattr(parameter, "rich_help_panel", None) or "Options"
-            name, meaning = record
+            name, meaning = record[0], record[1].removesuffix('[default: ""]')
             options.setdefault(title, []).append((_without_range(name), _plain(meaning)))
     if arguments:
         yield "Arguments", arguments

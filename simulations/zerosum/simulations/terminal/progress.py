@@ -15,11 +15,8 @@ from zerosum.simulations.terminal.durations import in_words
 LINES = 10
 """Lines printed in all, about, where there is no terminal."""
 
-BAR_COLUMNS, BAR_PART = 24, 0.2
+BAR_COLUMNS, BAR_PART = 24, 0.15
 """Of the bar: at most so many columns, and so much of the terminal."""
-
-ROOMY_COLUMNS = 60
-"""From here on the time that has passed stands before the time that is left."""
 
 LONG_CHARACTERS = 30
 """Of words that may be cut, as a reason; of shorter ones a figure would be cut into another."""
@@ -199,7 +196,7 @@ class ProgressBar:
         return max(0, self._console.width - self.bar_width - len(self.times(task)) - 2)
 
     def times(self, task: Task) -> str:
-        """Return the time passed and the time left, or one of them."""
+        """Return the time passed and the time left; one of them where words need the room."""
         minutes, seconds = divmod(int(time.monotonic() - self._pace.began), 60)
         hours, minutes = divmod(minutes, 60)
         passed = f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
@@ -211,7 +208,9 @@ class ProgressBar:
         if left is None:
             return passed
         words = f"{round(left)} s left" if left < MINUTE_SECONDS else f"{in_words(left)} left"
-        return f"{passed}, {words}" if self._console.width >= ROOMY_COLUMNS else words
+        both = f"{passed}, {words}"
+        taken = self.bar_width + cell_len(task.description) + len(both) + 2
+        return both if taken <= self._console.width else words
 
     def step(self, done: int, text: str | None = None) -> None:
         """Say that a step is over: beside the bar; elsewhere on a line, for some of the steps.

@@ -1,7 +1,7 @@
 """Completion of commands, options and values by bash, zsh and fish."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -11,8 +11,9 @@ from click.shell_completion import (
     BashComplete,
     CompletionItem,
     FishComplete,
+    ShellComplete,
+    ZshComplete,
     add_completion_class,
-    get_completion_class,
     shell_complete,
     split_arg_string,
 )
@@ -53,7 +54,7 @@ class Completes:
     values: Callable[[str], list[str] | list[tuple[str, str]]]
     other: str = "file"
 
-    def items(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+    def items(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem[str]]":
         """Return completions, in the form of Click.
 
         Parameters
@@ -113,7 +114,7 @@ class JoinedWords(BashComplete):
         self._broken = value[: 1 + max(map(value.rfind, _BREAKS))]
         return [_unquoted(word) for word in words[1:]], incomplete
 
-    def format_completion(self, item: CompletionItem[str]) -> str:
+    def format_completion(self, item: "CompletionItem[str]") -> str:
         """Return a line for the script: the type, and what takes the place of bash's word."""
         return f"{item.type},{item.value.removeprefix(self._broken)}"
 
@@ -122,6 +123,13 @@ class WholeMeanings(FishComplete):
     """Completion of fish, whose script in Click cuts a meaning at its first comma."""
 
     source_template = FishComplete.source_template.replace('split ","', 'split -m 1 ","')
+
+
+_KINDS: Mapping[str, type[ShellComplete]] = {
+    "bash": JoinedWords,
+    "zsh": ZshComplete,
+    "fish": WholeMeanings,
+}
 
 
 def _unquoted(word: str) -> str:
@@ -144,8 +152,8 @@ def answer_shell(command: click.Command) -> int | None:
     instruction = os.environ.get(VARIABLE)
     if not instruction:
         return None
-    add_completion_class(JoinedWords)
-    add_completion_class(WholeMeanings)
+    for kind in _KINDS.values():  # over those of typer, which other apps of this process may set
+        add_completion_class(kind)
     return shell_complete(command, {}, PROGRAM, VARIABLE, instruction)
 
 
@@ -169,8 +177,7 @@ def script(command: click.Command, shell: str) -> str:
     click.UsageError
         If there is none for that shell.
     """
-    add_completion_class(WholeMeanings)
-    kind = get_completion_class(shell)
+    kind = _KINDS.get(shell)
     if kind is None:
         raise click.UsageError(f"there is no completion for {shell}: {', '.join(SHELLS)}")
     return _LOAD.get(shell, "") + kind(command, {}, PROGRAM, VARIABLE).source().strip() + "\n"

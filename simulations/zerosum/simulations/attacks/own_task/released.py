@@ -113,9 +113,10 @@ def _took_part(folder: RunFolder, found: Loaded, rounds: int, name: str) -> froz
     opened = {entry.key for entry in entries if isinstance(entry, SumCharged)}
     asked: dict[int, set[int]] = {}
     for entry in entries:
-        if isinstance(entry, ContributionsCharged) and entry.key[2] == "train":
-            if entry.key in opened:
-                asked.setdefault(entry.key[0], set()).update(entry.clients)
+        if not isinstance(entry, ContributionsCharged) or entry.key not in opened:
+            continue
+        if entry.key[2] == "train":
+            asked.setdefault(entry.key[0], set()).update(entry.clients)
     # Reference models are trained by the same cohorts, drawn again from the run's seed.
     sampler = CohortSampler(
         found.experiment.sampling, found.population, SeededEntropy(found.experiment.seed)

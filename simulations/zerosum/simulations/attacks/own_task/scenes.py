@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from zerosum.client.task import Dataset
 
 
+NOBODY = Subject("", number=-1)
+"""Default of a field that follows others with defaults; it is always given."""
+
+
 @dataclass(frozen=True)
 class OwnRecords:
     """A user's task with other records: some for each client, inputs on the scale [0, 1].
@@ -168,7 +172,7 @@ class OwnRounds(RoundsSetting):
     subject : Subject
     """
 
-    subject: Subject = Subject("", number=-1)
+    subject: Subject = NOBODY
 
     @property
     def name(self) -> str:
@@ -237,7 +241,7 @@ class OwnTrained(TrainedSetting):
     subject : Subject
     """
 
-    subject: Subject = Subject("", number=-1)
+    subject: Subject = NOBODY
 
     @property
     def name(self) -> str:
