@@ -175,7 +175,7 @@ def _as_name(value: object) -> str:
 def _travels(task: GivenTask) -> bool:
     """Return whether other processes can be given a task object."""
     try:
-        pickle.loads(pickle.dumps(task))  # noqa: S301: of this process' own
+        pickle.loads(pickle.dumps(task))  # noqa: S301 (written here)
     except Exception:  # whatever an object of the user's raises
         return False
     return type(task.given).__module__ != "__main__"

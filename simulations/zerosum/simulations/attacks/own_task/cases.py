@@ -133,9 +133,9 @@ def own_cases(attack: Attack, subject: Subject, suite: str) -> list[Case]:
     if reason:
         raise Unfit(reason)
     moved = _of_run(cases, subject, suite) if subject.run else _of_task(cases, subject, suite)
-    once: dict[tuple[Any, Defense], Case] = {}
+    once: dict[str, Case] = {}
     for case in moved:
-        once.setdefault((case.setting, case.protection), case)
+        once.setdefault(repr((case.setting, case.protection)), case)
     return list(once.values())
 
 

@@ -11,6 +11,7 @@ from torch import nn
 from zerosum.client.task import TaskError, error_line
 from zerosum.client.task_errors import FAILURES
 from zerosum.client.training.flat_parameters import Layout
+from zerosum.client.training.model_checks import usable
 from zerosum.client.training.threads import one_thread
 from zerosum.client.training.torch_seed import seeded
 from zerosum.simulations.attacks.own_task.subject import Loaded, Pool, Subject, loaded, pool_of
@@ -130,7 +131,7 @@ def task_model(subject: Subject, seed: int) -> TaskModel:
 
 def _tried(found: Loaded, pool: Pool) -> Facts:
     some = pool.records.take(np.arange(min(_PROBES, len(pool.records))))
-    model = drawn_model(found.task, 0, found.experiment.seed)
+    model = usable(drawn_model(found.task, 0, found.experiment.seed))
     Layout.of(model)  # refuses running statistics, which travel in no vector here
     inputs, targets = torch.tensor(some.inputs), torch.tensor(some.targets)
     numbers = inputs.is_floating_point()

@@ -1,5 +1,6 @@
 """Play scenes on a user's task: rounds as a server sees them, and models trained on its records."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -7,15 +8,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from zerosum.client.spec import ModelSpec
+from zerosum.client.spec import ModelSpec, TrainSpec
 from zerosum.client.task import ClientInfo, Task
+from zerosum.client.training.flat_parameters import parameters_to_vector
+from zerosum.client.training.local import LocalTrainer
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.simulations.attacks.harness.interface import Defense, NotApplicable, Scene
 from zerosum.simulations.attacks.inference.trained import RecordPool, TrainedSetting, half_of
 from zerosum.simulations.attacks.inversion.two_cohorts import all_but_one, without_one
 from zerosum.simulations.attacks.own_task.facts import facts_of, task_model
 from zerosum.simulations.attacks.own_task.subject import Pool, Subject, loaded, pool_of
-from zerosum.simulations.attacks.settings.rounds import RoundsSetting
+from zerosum.simulations.attacks.settings.rounds import RoundsSetting, training_of
 from zerosum.simulations.attacks.settings.task_model import (
     TaskModel,
     drawn_model,
@@ -126,6 +129,28 @@ def own_records(subject: Subject, inputs: Any, labels: Any, seed: int) -> OwnRec
     )
 
 
+def check_trains(task: OwnRecords, training: TrainSpec, clients: Iterable[int]) -> None:
+    """Train some clients once: one that fails in a round would look like one that is protected.
+
+    Parameters
+    ----------
+    task : OwnRecords
+    training : TrainSpec
+    clients : iterable of int
+
+    Raises
+    ------
+    ValueError
+        If an update is not finite; and whatever the task raises.
+    """
+    trainer = LocalTrainer(task, training, seed=task.seed)
+    start = parameters_to_vector(task.model())
+    for index in clients:
+        update = trainer.train(start, task.data(ClientInfo(index, len(task.inputs))), 0)
+        if not np.isfinite(update).all():
+            raise ValueError(f"the update of client {index} is not finite: lower training.lr")
+
+
 def public(pool: Pool) -> Records:
     """Return a pool's public records on the scale [0, 1]; none where it has none."""
     if pool.spare is None:
@@ -181,6 +206,11 @@ class OwnRounds(RoundsSetting):
         how = "" if self.steps == 1 else f", {self.steps} local steps"
         again = "" if self.rounds == 1 else f", asked {self.rounds} times"
         return f"{self.subject.label}: {self.clients} clients, {what} each{how}{again}"
+
+    def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
+        """Play the rounds; see :class:`~.interface.Setting`."""
+        check_trains(self.drawn(seed), training_of(self), range(self.clients))
+        return super().play(attack, protection, seed)
 
     def drawn(self, seed: int) -> Any:
         """Return the clients' records and the model, of which no two seeds share a record."""
@@ -301,9 +331,11 @@ class OwnTrained(TrainedSetting):
         """
         shape = (self.clients, self.records)
         inputs, targets = records.inputs, records.targets
-        return own_records(
+        task = own_records(
             self.subject,
             inputs.reshape(*shape, *inputs.shape[1:]),
             targets.reshape(*shape, *targets.shape[1:]),
             seed,
         )
+        check_trains(task, self.training, range(1))
+        return task
