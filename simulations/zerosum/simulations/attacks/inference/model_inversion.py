@@ -147,8 +147,9 @@ class ModelInversion:
         mapping of str to ndarray
             "reconstruction": shape (classes, 2, height, width).
         """
-        flat = (each.reshape(len(each), -1) for each in (truth["class_means"], guess["images"]))
-        return picture_pairs(*flat, guess["images"].shape[1:])
+        means, images = truth["class_means"], guess["images"]
+        flat = means.reshape(len(means), -1), images.reshape(len(images), -1)
+        return picture_pairs(flat[0], flat[1], images.shape[1:])
 
 
 def _roughness(images: torch.Tensor) -> torch.Tensor:

@@ -240,7 +240,7 @@ class OwnRounds(RoundsSetting):
         own = task_model(self.subject, seed)
         if sent == loaded(self.subject).experiment.model:
             return own
-        return replace(own, key="", first=None, chain=())
+        return replace(own, key="", first=None, outputs=None, chain=())
 
 
 @dataclass(frozen=True)

@@ -132,6 +132,8 @@ class TaskModel:
         Inputs of the view are in [0, 1]; times ``scale``, plus ``lowest``, they are the task's.
     first : Place or None
         The layer that takes the whole input, if a fully connected one does.
+    outputs : Place or None
+        The layer whose outputs are the model's, if it has a bias for each class.
     chain : tuple of Place
         All layers, where they are fully connected with ReLU between them; otherwise empty.
     cross_entropy : bool
@@ -146,6 +148,7 @@ class TaskModel:
     lowest: float = 0.0
     scale: float = 1.0
     first: Place | None = None
+    outputs: Place | None = None
     chain: tuple[Place, ...] = ()
     cross_entropy: bool = True
     free: bool = False
