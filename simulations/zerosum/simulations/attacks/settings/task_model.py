@@ -20,7 +20,14 @@ _TASKS: dict[str, Task] = {}
 
 
 def lend(key: str, task: Task) -> None:
-    """Keep a task, so that views that name it build its model and compute its loss."""
+    """Keep a task, so that views that name it build its model and compute its loss.
+
+    Parameters
+    ----------
+    key : str
+        That views have.
+    task : Task
+    """
     _TASKS[key] = task
 
 
@@ -164,7 +171,7 @@ class TaskModel:
         return of_unit_inputs(model, self.lowest, self.scale)
 
     def losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the task's loss of each record, shape (n,).
+        """Return the task's loss of each record.
 
         Parameters
         ----------
@@ -172,6 +179,11 @@ class TaskModel:
             Of the model, or whatever it returns.
         targets : torch.Tensor
             Shape (n, ...).
+
+        Returns
+        -------
+        torch.Tensor
+            Shape (n,).
         """
         return _TASKS[self.key].loss(outputs, targets)
 
