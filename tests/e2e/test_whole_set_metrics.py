@@ -117,9 +117,7 @@ def test_what_is_no_figure_is_refused_before_the_run(run, tmp_path, answer, said
 
 
 def test_a_method_that_fails_is_refused_before_the_run(run, tmp_path) -> None:
-    with pytest.raises(
-        TaskError, match=r"test_metrics\(outputs, targets\) fails on all of test_da"
-    ):
+    with pytest.raises(TaskError, match=r"test_metrics\(outputs, targets\) fails on all of"):
         run(Auc(fails_at=(1,)))
     assert not (tmp_path / "run").exists()
 

@@ -58,7 +58,7 @@ def plan_cells(value: float, protocol: str) -> list[str]:
 def budget_cells(value: float, protocol: str) -> list[str]:
     observers = {o: ObserverSpending(bound, value) for o, bound in bounds(value).items()}
     kinds = {"train": KindSpending(1, 1, dict.fromkeys(OBSERVERS, value))}
-    spent = RunSpending("mine", protocol, 1, 2, 1, observers, kinds)
+    spent = RunSpending("mine", protocol, 1, 2, False, 1, observers, kinds)
     return cells(next(_run_tables(spent)))
 
 
@@ -92,7 +92,7 @@ def test_observers_have_one_name_and_order_in_every_table(place, protocol):
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_observers_have_the_same_name_and_order_in_the_report(protocol):
     text = report_text(2.5, protocol)
-    at = [text.index(f"<small>epsilon_{observer}</small>") for observer in OBSERVERS]
+    at = [text.index(f"<code>epsilon_{observer}</code>") for observer in OBSERVERS]
     assert at == sorted(at)
     assert all(observer_who(observer, protocol) in text for observer in OBSERVERS)
 

@@ -16,12 +16,11 @@ private records without noise.
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from zerosum.client.files.file_errors import reason
 from zerosum.server.config import ConfigError
 from zerosum.server.planning.public_part import (
     SETTINGS,
@@ -49,6 +48,15 @@ from zerosum.simulations.report.record import RunRecord, read_run
 
 _OF_ENDS: Final = ("best", "ended_by", "planned_rounds")
 """What the summary says of the best model and of a run's end."""
+
+_TEST_SET: Final = (
+    *("round", "examples", "undefined", "classes", "classes_present", "accuracy"),
+    *("balanced_accuracy", "macro_f1", "confused", "confusion", "per_class", "calibration"),
+)
+"""What of ``test-set.json`` is public: numbers, and no text that a task's error may have filled."""
+
+_REFERENCE: Final = ("predictor", "label", "metrics")
+"""What of a constant predictor is, likewise."""
 
 _COUNTED: Final = ("slack", "participations")
 """Parts of a bound that follow from how many took part."""
@@ -126,8 +134,9 @@ def public_record(folder: RunFolder) -> RunRecord:
         # Of models that are released, by a public metric; when the run ended anybody can count.
         **{name: run.summary[name] for name in _OF_ENDS if name in run.summary},
     )
-    if run.finished and run.summary.reference:
-        summary |= {"reference": run.summary.reference}
+    reference = {name: value for name, value in run.summary.reference.items() if name in _REFERENCE}
+    if run.finished and reference:
+        summary |= {"reference": reference}
     return RunRecord(
         name=run.experiment.name,
         experiment=experiment,
@@ -136,8 +145,15 @@ def public_record(folder: RunFolder) -> RunRecord:
         summary=summary,
         finished=run.finished,
         bounds={"release": bound},
-        test_set=run.test_set,
+        test_set=_public_test_set(run.test_set),
     )
+
+
+def _public_test_set(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what ``test-set.json`` says in numbers; nothing where it has a reason alone."""
+    if "left_out" in document:
+        return {}
+    return {name: value for name, value in document.items() if name in _TEST_SET}
 
 
 def _public_summary(summary: Summary) -> dict[str, Any]:
@@ -154,8 +170,7 @@ def _checked(run: Path, out: Path) -> Path:
     try:
         inside, outside = run.resolve(), out.resolve()
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a null byte
-        why = reason(out, error)
-        raise ConfigError(f"--public {str(out)[:200]!r} cannot be used: {why}") from None
+        raise ConfigError(f"--public {str(out)[:200]!r} cannot be used: {error}") from None
     if inside == outside or inside in outside.parents or outside in inside.parents:
         raise ConfigError(
             f"--public {out}: what is public and {run}, which shows counts, must not be in one "
@@ -169,8 +184,7 @@ def _checked(run: Path, out: Path) -> Path:
         if not outside.parent.is_dir():
             raise ConfigError(f"--public {out}: there is no folder {out.parent}; create it first")
     except OSError as error:
-        why = reason(out, error)
-        raise ConfigError(f"--public {str(out)[:200]!r} cannot be used: {why}") from None
+        raise ConfigError(f"--public {str(out)[:200]!r} cannot be used: {error}") from None
     return outside
 
 
@@ -183,6 +197,6 @@ def _whole(out: Path) -> Iterator[Path]:
         yield made
         made.rename(out)
     except OSError as error:
-        raise ConfigError(f"--public {out} cannot be written: {reason(out, error)}") from None
+        raise ConfigError(f"--public {out} cannot be written: {error.strerror}") from None
     finally:
         shutil.rmtree(made, ignore_errors=True)
