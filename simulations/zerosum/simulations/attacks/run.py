@@ -16,6 +16,7 @@ from zerosum.server.config import ConfigError
 from zerosum.server.runs.run_folder import REPORT, check_unused
 from zerosum.simulations.api import new_folder
 from zerosum.simulations.attacks.harness.interface import Attack, Case
+from zerosum.simulations.attacks.harness.only import only_with
 from zerosum.simulations.attacks.harness.parameters import refusal
 from zerosum.simulations.attacks.harness.partial_results import (
     AttackRequest,
@@ -30,7 +31,10 @@ from zerosum.simulations.attacks.harness.registry import choose
 from zerosum.simulations.attacks.harness.results import Row, rows_of, shown, to_csv
 from zerosum.simulations.attacks.report.display import Rows
 from zerosum.simulations.attacks.report.page import write_attack_report
+from zerosum.simulations.attacks.report.paper_files import paper_files
+from zerosum.simulations.attacks.report.sentences import Finding, findings
 from zerosum.simulations.attacks.report.table import to_markdown
+from zerosum.simulations.report.compare_page import PlotKind
 from zerosum.simulations.terminal.logs import logged
 
 log = logging.getLogger("zerosum.simulations")
@@ -46,6 +50,8 @@ _NOTES = (
 )
 
 
+PLOTS = ("pdf", "svg", "png")
+
 SUITES = ("quick", "full")
 """The quick suite takes about eight minutes on two cores, the full one hours."""
 
@@ -58,6 +64,8 @@ def attack(
     seeds: int = 3,
     out: str | Path | None = None,
     workers: int = 0,
+    only: Iterable[str] = (),
+    plots: PlotKind | None = None,
 ) -> Rows:
     """Play attacks against private training, and write table, rows and report.
 
@@ -75,6 +83,12 @@ def attack(
         New or empty folder of the results; a new one under ``runs/`` where absent.
     workers : int
         Processes; 0 is one a core.
+    only : iterable of str
+        Words of a protection or setting, as "masked" or "10 clients": cells that have all words of
+        one of them are played.
+    plots : str, optional
+        "pdf", "svg" or "png": each figure as a file too, for a column of a paper, with a LaTeX
+        table and a .bib entry.
 
     Returns
     -------
@@ -86,8 +100,11 @@ def attack(
     ConfigError
         One line that names what was given, what is allowed and the cure.
     """
-    request = AttackRequest(list(names), list(overrides), suite, seeds)
+    if plots not in (None, *PLOTS):
+        raise ConfigError(f"plots = {plots!r}: write {', '.join(PLOTS)}, or nothing")
+    request = AttackRequest(list(names), list(overrides), suite, seeds, only=list(only))
     run = attack_run(request, Path(out) if out is not None else None)
+    run.plots = plots
     run.play(workers or cores())
     return Rows(run.rows, run.shown, run.folder.path)
 
@@ -114,13 +131,33 @@ def attack_run(
     ConfigError
         For names, settings, a suite or a folder that will not do.
     """
+    cells = cells_of(request)
+    path = resume or out or new_folder(f"attacks-{request.suite}")
+    folder = AttackFolder.of(path, request, cells, resumed=resume is not None)
+    return AttackRun(cells, range(request.seeds), folder)
+
+
+def cells_of(request: AttackRequest) -> list[Cell]:
+    """Return the cells that a request asks for, without playing them.
+
+    Parameters
+    ----------
+    request : AttackRequest
+
+    Returns
+    -------
+    list of Cell
+
+    Raises
+    ------
+    ConfigError
+        For names, settings, a suite or words that will not do.
+    """
     if request.suite not in SUITES:
         raise ConfigError(f"--suite {request.suite}: write {' or '.join(SUITES)}")
     attacks = choose(list(request.names), list(request.settings))
     cells = [Cell(attack, case) for attack in attacks for case in _cases(attack, request.suite)]
-    path = resume or out or new_folder(f"attacks-{request.suite}")
-    folder = AttackFolder.of(path, request, cells, resumed=resume is not None)
-    return AttackRun(cells, range(request.seeds), folder)
+    return only_with(cells, request.only)
 
 
 def _cases(attack: Attack, suite: str) -> list[Case]:
@@ -227,6 +264,10 @@ class AttackRun:
         Of every seed and pooled, by cell, once it was played.
     unwritten : list of str
         The files that could not be written, and why.
+    plots : str or None
+        "pdf", "svg" or "png": whether figures are files too, with a LaTeX table.
+    drawn : list of Path
+        Those files.
     """
 
     def __init__(self, cells: Sequence[Cell], seeds: Sequence[int], folder: AttackFolder) -> None:
@@ -234,6 +275,8 @@ class AttackRun:
         self._outcomes = kept_outcomes(folder.path, cells, seeds)
         self.rows: list[Row] = []
         self.unwritten: list[str] = []
+        self.plots: PlotKind | None = None
+        self.drawn: list[Path] = []
 
     @property
     def asked(self) -> int:
@@ -249,6 +292,11 @@ class AttackRun:
     def shown(self) -> list[Row]:
         """The rows of the table."""
         return shown(self._cells, self.rows)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """A sentence for each attack."""
+        return findings(self.shown, self._cells)
 
     @property
     def notice(self) -> str:
@@ -298,8 +346,18 @@ class AttackRun:
         folder, cells, rows, notice = self.folder, self._cells, self.rows, self.notice
         notes = f"**{notice}**\n\n{_NOTES}" if notice else _NOTES
         self._try(ROWS, lambda: folder.write(ROWS, to_csv(rows)))
-        self._try(TABLE, lambda: folder.write(TABLE, to_markdown(self.shown, "Attacks", notes)))
+        self._try(
+            TABLE,
+            lambda: folder.write(TABLE, to_markdown(self.shown, "Attacks", notes, self.findings)),
+        )
         self._try(REPORT, lambda: write_attack_report(folder.path, rows, outcomes, cells, notice))
+        if self.plots is not None:
+            self._try("figures", lambda: self._draw(str(self.plots), outcomes))
+
+    def _draw(self, kind: str, outcomes: Sequence[Outcome]) -> None:
+        for name, data in paper_files(self.rows, outcomes, self._cells, kind, self.notice).items():
+            replace_file(self.folder.path / name, data)
+            self.drawn.append(self.folder.path / name)
 
     def _try(self, name: str, write: Callable[[], object]) -> None:
         try:

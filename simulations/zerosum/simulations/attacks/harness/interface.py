@@ -173,11 +173,15 @@ class Metric:
         As "PSNR", "dB".
     higher : bool
         Whether more is a better attack.
+    whole : float or None
+        The figure of complete success, for the colours of the report; None: 1 of fractions and
+        rankings (0 where less is better), and of means the best that the attack shows.
     """
 
     name: str
     unit: str = ""
     higher: bool = True
+    whole: FiniteFloat | None = None
 
 
 @checked_dataclass(frozen=True, config=CHECKED)

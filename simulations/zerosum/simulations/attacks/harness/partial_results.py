@@ -48,6 +48,8 @@ class AttackRequest:
         SHA-256 of what the cells are; empty until they are known.
     complete : bool
         Whether all was played, so that there is nothing to continue.
+    only : sequence of str
+        Words of the cells that are played; none: all cells.
     """
 
     names: Sequence[str]
@@ -57,6 +59,7 @@ class AttackRequest:
     version: str = version("zerosum")
     cells: str = ""
     complete: bool = False
+    only: Sequence[str] = ()
 
     def write(self, folder: Path) -> None:
         """Write it into the run's folder, whole or not at all."""

@@ -28,7 +28,7 @@ from zerosum.simulations.attacks.harness.interface import (
 from zerosum.simulations.attacks.harness.metrics import Mean, Units, correlations
 from zerosum.simulations.attacks.inference.trained import TrainedSetting, TrainedView, noise_defense
 
-BEYOND = Metric("correlation beyond the mean digit")
+BEYOND = Metric("correlation beyond the mean digit", whole=1.0)
 OWN = Metric("correlation with the class mean")
 OTHERS = Metric("correlation with other classes' means", higher=False)
 
