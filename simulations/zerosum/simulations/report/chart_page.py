@@ -103,7 +103,8 @@ class LineEnd:
     from_y, to_y : float
         Pixels from the top: the end of the line, and the middle of the name.
     near : bool
-        Whether the line ends where the names are, so that a short one can lead there.
+        Whether the line ends where the names are, and no other does, so that a short one leads
+        there.
     """
 
     lines: list[str]
@@ -136,8 +137,12 @@ def line_ends(chart: Chart) -> list[LineEnd]:
     named = [(textwrap.wrap(e[0], END_LETTERS), *e[1:4], _down(e[4])) for e in ends]
     named = sorted(named, key=lambda each: each[4])
     places = _apart([each[4] for each in named], [END_LINE * len(each[0]) for each in named])
+
+    def alone(x: float, y: float) -> bool:
+        return sum((x, y) == (each[3], each[4]) for each in named) == 1
+
     return [
-        LineEnd(lines, colour, mark, _percent(x), y, place, x > _NEAR)
+        LineEnd(lines, colour, mark, _percent(x), y, place, x > _NEAR and alone(x, y))
         for (lines, colour, mark, x, y), place in zip(named, places, strict=True)
     ]
 

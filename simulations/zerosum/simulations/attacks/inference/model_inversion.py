@@ -30,7 +30,7 @@ from zerosum.simulations.attacks.inference.trained import TrainedSetting, Traine
 
 BEYOND = Metric("correlation beyond the mean digit", whole=1.0)
 OWN = Metric("correlation with the class mean")
-OTHERS = Metric("correlation with other classes' means", higher=False)
+OTHERS = Metric("correlation with other classes' means", higher=False, counts=False)
 
 
 @dataclass(frozen=True)

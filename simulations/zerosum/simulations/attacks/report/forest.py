@@ -91,7 +91,7 @@ def forests(attacks: Mapping[str, Sequence[Judged]]) -> list[Forest]:
 
 def _forest(attack: str, of: Sequence[Judged]) -> Forest:
     branches = tuple(_branch(each) for each in of)
-    row = of[0].row
+    row = of[0].first
     metric = f"{row.metric}, {row.unit}" if row.unit else row.metric
     ends = [
         end
@@ -101,14 +101,15 @@ def _forest(attack: str, of: Sequence[Judged]) -> Forest:
     ]
     axis = None
     if ends and any(each.value is not None for each in branches):
-        far = min(ends) > 0 and max(ends) / min(ends) > _LOG_RATIO
+        # Fractions are read from 0 to 1, however near to 0 an interval begins.
+        far = min(ends) > 0 and max(ends) > 1 and max(ends) / min(ends) > _LOG_RATIO
         scaled = chart.logarithmic if far else chart.linear
         axis = scaled(metric, ends, lambda value: f"{value:.3g}")
     return Forest(attack, metric, axis, branches)
 
 
 def _branch(each: Judged) -> Branch:
-    row = each.row
+    row = each.first
     drawn = row.value is not None and not row.too_few and math.isfinite(row.value)
     value, low, high, baseline = (
         end if drawn and end is not None and math.isfinite(end) else None
@@ -117,7 +118,7 @@ def _branch(each: Judged) -> Branch:
     text = figure_text(row)
     if each.verdict == "failed" and drawn:
         text = f"{text} (another attacker failed)"
-    above = each.verdict == "above baseline"
+    above = row.verdict == "above baseline"
     return Branch(row.protection, each.differs, text, value, low, high, baseline, above)
 
 

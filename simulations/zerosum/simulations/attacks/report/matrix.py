@@ -47,10 +47,11 @@ class Chip:
 
 @dataclass(frozen=True)
 class Line:
-    """One attack: chips by kind of protection, weak ones first."""
+    """One attack: chips by kind of protection, weak ones first; figures are of its first metric."""
 
     attack: str
     threat: str
+    metric: str
     chips: Mapping[Kind, Sequence[Chip]]
 
 
@@ -74,6 +75,7 @@ def matrix(attacks: Mapping[str, Sequence[Judged]]) -> tuple[list[Kind], list[Li
         Line(
             attack,
             threats_text([each.row for each in of]),
+            of[0].first.metric,
             {kind: [chip_of(each) for each in of if each.kind == kind] for kind in kinds},
         )
         for attack, of in attacks.items()
@@ -98,8 +100,15 @@ def chip_of(each: Judged) -> Chip:
         f"{row.setting}, {row.protection}: {row.metric} {figure_text(row)}; baseline "
         f"{baseline_text(row)}; epsilon {epsilon_text(row)}"
     )
-    above = each.verdict == "above baseline"
-    return Chip(each.label, value_text(row) if above else each.verdict, style_of(each), says)
+    return Chip(each.label, said_of(each), style_of(each), says)
+
+
+def said_of(each: Judged) -> str:
+    """Return the figure that is above its baseline, named unless it is the attack's first."""
+    if each.verdict != "above baseline":
+        return each.verdict
+    other = "" if each.row.metric == each.first.metric else f"{each.row.metric} "
+    return other + value_text(each.row)
 
 
 def style_of(each: Judged) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from zerosum.simulations.attacks.harness.play import Cell, Outcome
-from zerosum.simulations.attacks.report.matrix import style_of
+from zerosum.simulations.attacks.report.matrix import said_of, style_of
 from zerosum.simulations.attacks.report.protections import Judged, differences, key_of, keys_of
 from zerosum.simulations.attacks.report.table import epsilon_text, value_text
 from zerosum.simulations.report.images import png_of
@@ -125,7 +125,7 @@ def _strip(attack: str, what: str, seed: int, of: Sequence[tuple[Judged, np.ndar
 
 def _step(each: Judged, images: np.ndarray, differs: str) -> Step:
     label = ", ".join(part for part in (each.row.protection, differs) if part)
-    figure = value_text(each.row) or each.verdict
+    figure = value_text(each.row) if each.verdict == "at baseline" else said_of(each)
     noised = each.defense.noise != "none" and each.row.epsilon is not None
     note = f"{figure}, epsilon {epsilon_text(each.row)}" if noised else figure
     return Step(label, note, style_of(each), images)

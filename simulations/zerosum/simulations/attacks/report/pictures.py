@@ -226,7 +226,9 @@ def _series(points: Sequence[_Point]) -> dict[str, list[_Point]]:
             del groups[key]
     several = len({key[0] for key in groups}) > 1
     return {
-        ", ".join(key if several or len(key) == 1 else key[1:]): sorted(of, key=lambda p: p.at)
+        ", ".join(part for part in (key if several or len(key) == 1 else key[1:]) if part): sorted(
+            of, key=lambda p: p.at
+        )
         for key, of in groups.items()
     }
 
@@ -287,16 +289,17 @@ def _ranked(metric: str, outcomes: Sequence[Outcome]) -> Ranking | None:
 
 
 def _roc(attack: str, ranked_rows: Sequence[tuple[Row, Ranking]], name: str) -> Drawing:
-    several = len({row.setting for row, _ in ranked_rows}) > 1
+    differing = differences({row.setting for row, _ in ranked_rows})
     rates, lines = [], []
-    for index, (row, ranked) in enumerate(ranked_rows[: len(_COLOURS)]):
+    # Where it counts, at few false alarms, names and lines have one order.
+    ordered = sorted(ranked_rows, key=lambda pair: -_found(pair[1]))
+    for index, (row, ranked) in enumerate(ordered[: len(_COLOURS)]):
         false, true = roc_points(ranked)
-        label = f"{row.setting}, {row.protection}" if several else row.protection
+        label = ", ".join(filter(None, (row.protection, differing[row.setting])))
         at, up = np.maximum(false, _LEAST_RATE), np.maximum(true, _LEAST_RATE)
         kept = _apart(at, up)
         lines.append(Series(_short(label), _COLOURS[index], at[kept], up[kept]))
-        found = float(np.max(true[false <= 0.01], initial=0.0))
-        rates.append(f"{label}: {found:.1%} (epsilon {epsilon_text(row)})")
+        rates.append(f"{label}: {_found(ranked):.1%} (epsilon {epsilon_text(row)})")
     diagonal = np.array([_LEAST_RATE, 1.0])
     lines.append(Series("guessing", "muted", diagonal, diagonal, shape="", dash=":"))
     across, upward = (
@@ -313,6 +316,12 @@ def _roc(attack: str, ranked_rows: Sequence[tuple[Row, Ranking]], name: str) -> 
     title = f"Members found: {attack}"
     chart_of = Chart(across, upward, tuple(lines), ends=True)
     return Drawing(name, title, caption, f"{title}. {says}", chart_of)
+
+
+def _found(ranked: Ranking) -> float:
+    """Return the true-positive rate at 1 % false positives."""
+    false, true = roc_points(ranked)
+    return float(np.max(true[false <= 0.01], initial=0.0))
 
 
 def _apart(x: np.ndarray, y: np.ndarray) -> np.ndarray:

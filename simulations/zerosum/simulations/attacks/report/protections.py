@@ -61,10 +61,14 @@ class Judged:
     Attributes
     ----------
     row : Row
-        Of the strongest attacker and the attack's first metric.
+        Of the strongest attacker and the attack's first metric; where that is not above its
+        baseline and another one is, of the other that is furthest above its own.
+    first : Row
+        The same of the attack's first metric.
     defense : Defense
     verdict : str
-        The row's; "failed" where it is at baseline and an attacker beside it failed.
+        The row's; "failed" where it is at baseline and an attacker beside it failed. A blurred
+        update whose image is still seen is no protection.
     share : float
         Part of the way from the baseline to complete success, from 0 to 1; 0 unless above it.
     differs : str
@@ -72,6 +76,7 @@ class Judged:
     """
 
     row: Row
+    first: Row
     defense: Defense
     verdict: Verdict
     share: float
@@ -81,6 +86,11 @@ class Judged:
     def kind(self) -> Kind:
         """Return the column of the matrix."""
         return kind_of(self.defense)
+
+    @property
+    def beside(self) -> bool:
+        """Return whether another metric than the attack's first is above its baseline alone."""
+        return self.verdict == "above baseline" and self.row.metric != self.first.metric
 
     @property
     def label(self) -> str:
@@ -136,45 +146,52 @@ def judged(shown: Sequence[Row], cells: Sequence[Cell]) -> dict[str, list[Judged
     Parameters
     ----------
     shown : sequence of Row
-        The strongest of each cell, pooled; of each attack its first metric is looked at.
+        The strongest of each cell, pooled: all metrics.
     cells : sequence of Cell
 
     Returns
     -------
     dict of str to list of Judged
     """
-    numbers = keys_of(cells)
+    of_keys = {key: cells[number] for key, number in keys_of(cells).items()}
     found: dict[str, list[Judged]] = {}
     for attack in dict.fromkeys(row.attack for row in shown):
-        first = next(row.metric for row in shown if row.attack == attack)
-        rows = [row for row in shown if row.attack == attack and row.metric == first]
+        rows = [row for row in shown if row.attack == attack]
         differing = differences({row.setting for row in rows})
-        largest = max((_gain(row) for row in rows if row.verdict == "above baseline"), default=0.0)
         together: dict[tuple[str, str], list[Row]] = {}
         for row in rows:
             together.setdefault((row.setting, row.protection), []).append(row)
         judgements = [
-            Judged(
-                of[0],
-                cells[numbers[key_of(of[0])]].case.protection,
-                (verdict := _verdict(of)),
-                _share(of[0], largest) if verdict == "above baseline" else 0.0,
-                differing[of[0].setting],
-            )
+            _judge(of, of_keys[key_of(of[0])], rows, differing[of[0].setting])
             for of in together.values()
         ]
         found[attack] = sorted(judgements, key=lambda each: each.place)
     return found
 
 
-def _verdict(rows: Sequence[Row]) -> Verdict:
-    """Return the strongest attacker's verdict; a failed one beside it might have done better."""
-    beside_failed = rows[0].verdict != "above baseline" and any(r.verdict == "failed" for r in rows)
-    return "failed" if beside_failed else rows[0].verdict
+def _judge(of: Sequence[Row], cell: Cell, rows: Sequence[Row], differs: str) -> Judged:
+    """Judge one cell, of which the strongest attacker's rows come first, then failed attackers'."""
+    defense = cell.case.protection
+    counting = {metric.name for metric in cell.attack.metrics if metric.counts}
+    own = [row for row in of if row.adaptive == of[0].adaptive]
+    own = [row for row in own if row is own[0] or row.metric in counting]
+    above = {
+        row.metric: _share(row, max(_gain(r) for r in rows if r.metric == row.metric))
+        for row in own
+        if row.verdict == "above baseline"
+    }
+    if above:
+        metric = own[0].metric if own[0].metric in above else max(above, key=lambda m: above[m])
+        row = next(row for row in own if row.metric == metric)
+        return Judged(row, own[0], defense, "above baseline", above[metric], differs)
+    failed = any(row.verdict == "failed" for row in of)
+    return Judged(own[0], own[0], defense, "failed" if failed else own[0].verdict, 0.0, differs)
 
 
 def _gain(row: Row) -> float:
-    if row.value is None or row.baseline is None or not math.isfinite(row.value - row.baseline):
+    if row.value is None or row.baseline is None or row.too_few:
+        return 0.0
+    if not math.isfinite(row.value - row.baseline):
         return 0.0
     return abs(row.value - row.baseline)
 

@@ -88,23 +88,34 @@ def _unprotected(of: Sequence[Judged], works: bool) -> Iterator[str]:
     elif any(each.verdict == "at baseline" for each in plain):
         here = next(each for each in plain if each.verdict == "at baseline")
         yield f"it shows nothing even without protection: {_figure(here)}, as its baseline"
-    elif not works and any(each.verdict in STOPPED for each in of):
+    elif works:
+        worst = max(
+            (each for each in of if each.verdict == "above baseline"), key=lambda each: each.share
+        )
+        figures = f"{_figure(worst)}, baseline {baseline_text(worst.row)}"
+        yield f"at worst, under {_where(worst)}: {figures}"
+    elif any(each.verdict in STOPPED for each in of):
         yield "it shows nothing in any cell that was played"
 
 
 def _protected(of: Sequence[Judged]) -> Iterator[str]:
     """Yield what stops an attack and what does not: protections by name, noise by its weakest."""
     others = [each for each in of if each.kind not in ("none", "local", "sum")]
-    failing = _named(others, lambda v: v == "above baseline")
-    starving = _named(others, lambda v: v == "not applicable")
-    stopping = _named(others, lambda v: v == "at baseline")
+    failing = _named(others, lambda e: e.verdict == "above baseline" and not e.beside)
+    starving = _named(others, lambda e: e.verdict == "not applicable")
+    stopping = _named(others, lambda e: e.verdict == "at baseline")
     if failing:
         yield f"{_listed(failing)} {_do(failing)} not stop it"
     if stopping:
-        yield f"{_listed(stopping)} {_do(stopping)}" + ("" if failing else " stop it")
+        alone = "stop it" if _are_several(stopping) else "stops it"
+        yield f"{_listed(stopping)} {_do(stopping) if failing else alone}"
     if starving:
-        keep = "keep" if _do(starving) == "do" else "keeps"
+        keep = "keep" if _are_several(starving) else "keeps"
         yield f"{_listed(starving)} {keep} from it what it needs"
+    beside = [each for each in others if each.beside]
+    for name in dict.fromkeys(each.row.protection for each in beside):
+        left = max((e for e in beside if e.row.protection == name), key=lambda each: each.share)
+        yield f"under {_where(left)}: still {_figure(left)}"
     noised = [each for each in of if each.kind in ("local", "sum")]
     series: dict[tuple[object, ...], list[Judged]] = {}
     for each in noised:
@@ -114,9 +125,9 @@ def _protected(of: Sequence[Judged]) -> Iterator[str]:
         before = "that does" if failing or stopping else "that stops it"
         yield f"the weakest noise {before} is {in_words(found.row.protection)}{_epsilon(found)}"
     for key, members in series.items():
-        if reached[key] is None and (left := _strongest_above(members)) is not None:
-            name = in_words(left.row.protection)
-            yield f"under {name}{_epsilon(left)}: still {_figure(left)}"
+        most = _strongest_above(members) if reached[key] is None else None
+        if most is not None:
+            yield f"under {_where(most)}{_epsilon(most)}: still {_figure(most)}"
 
 
 def _unknown(of: Sequence[Judged]) -> Iterator[str]:
@@ -159,12 +170,12 @@ def _strongest_above(members: Sequence[Judged]) -> Judged | None:
     return max(above, key=lambda each: (each.place, each.share), default=None)
 
 
-def _named(cells: Sequence[Judged], fits: Callable[[str], bool]) -> list[str]:
-    """Name the protections whose cells have a verdict; with settings, where others have another."""
+def _named(cells: Sequence[Judged], fits: Callable[[Judged], bool]) -> list[str]:
+    """Name the protections whose cells fit; with their settings, where others of them do not."""
     names = []
     for name in dict.fromkeys(each.row.protection for each in cells):
         of = [each for each in cells if each.row.protection == name]
-        hit = [each for each in of if fits(each.verdict)]
+        hit = [each for each in of if fits(each)]
         if len(hit) == len(of):
             names.append(in_words(name))
         elif hit:
@@ -209,11 +220,21 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _do(names: Sequence[str]) -> str:
-    return "do" if len(names) > 1 or names[0].startswith("masks") else "does"
+    return "do" if _are_several(names) else "does"
+
+
+def _are_several(names: Sequence[str]) -> bool:
+    return len(names) > 1 or names[0].startswith("masks")
 
 
 def _figure(each: Judged) -> str:
     return f"{each.row.metric} {value_text(each.row)}"
+
+
+def _where(each: Judged) -> str:
+    """Return protection and setting, as far as the attack has several."""
+    differs = f", {each.differs}" if each.differs else ""
+    return in_words(each.row.protection) + differs
 
 
 def _epsilon(each: Judged) -> str:
