@@ -1,8 +1,10 @@
 """The page of a suite: pictures where their data are, every figure, nothing unescaped."""
 
+import itertools
 import math
 import re
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -155,3 +157,31 @@ def test_the_page_is_one_file_that_loads_nothing(tmp_path):
     assert path.name == "report.html"
     assert "default-src 'none'" in text
     assert not re.search(r'(?:src|href)="(?!data:|#)', text)
+
+
+def light(colour):
+    """Return the relative luminance of a colour (WCAG 2.2)."""
+    part = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    linear = np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def ratio(one, other):
+    low, high = sorted((light(one), light(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_steps_of_the_matrix_are_told_apart_by_lightness_and_their_text_is_read():
+    """Lightness is what every kind of colour vision sees."""
+    style = resources.files("zerosum.simulations.attacks.report") / "templates" / "attacks.css"
+    lines = [x for x in style.read_text(encoding="utf-8").split("\n") if ":root {" in x]
+    assert len(lines) == 2  # light and dark
+    for line in lines:
+        ink = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", line))
+        steps = [ink[f"adv{n}"] for n in (1, 2, 3, 4)]
+        order = [light(each) for each in steps]
+        assert order in (sorted(order), sorted(order, reverse=True))
+        assert min(ratio(a, b) for a, b in itertools.pairwise(steps)) > 1.25
+        assert min(ratio(ink["adv-ink"], each) for each in steps[:3]) >= 4.5
+        assert ratio(ink["adv4-ink"], steps[3]) >= 4.5
+        assert ratio(ink["adv-ink"], steps[3]) < ratio(ink["adv4-ink"], steps[3])  # the control
