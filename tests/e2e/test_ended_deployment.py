@@ -52,8 +52,10 @@ def served(folder, overrides: str = "", **run_config) -> Result:
 
     app, number = build_app(DeployedEnvironment), len(list(folder.iterdir()))
     grid = InProcessGrid(app, CLIENTS, node_config=node_config, run_id=number)
-    config = {"experiment": str(folder / "experiment.toml"), "overrides": overrides}
-    config |= run_config or {"out": str(folder / "run")}
+    config: dict[str, bool | float | int | str] = {
+        "experiment": str(folder / "experiment.toml"), "overrides": overrides,
+        **(run_config or {"out": str(folder / "run")}),
+    }  # fmt: skip
     context = Context(
         run_id=number, node_id=1, node_config={}, state=RecordDict(), run_config=config
     )

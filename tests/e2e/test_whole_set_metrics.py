@@ -58,7 +58,7 @@ class Auc(Halves):
 
 
 BASE = {
-    "task": "halves",
+    "task": "digits",
     "rounds": 3,
     "engine": "serial",
     "sampling": {"kind": "everyone"},
@@ -87,7 +87,7 @@ def test_an_auc_of_all_outputs_is_in_every_round(run) -> None:
     assert result.metrics["test_auc"] == pytest.approx(expected)
     assert all("test_auc" in record.metrics for record in result.rounds)
     page = (result.folder / "report.html").read_text()
-    assert "Auc" in page
+    assert "AUC" in page
     # A mean of batches is another figure, where it is one at all.
     parts = [outputs[i : i + 7] for i in (0, 7, 14)]
     means = [roc_auc_score(t, o[:, 1] - o[:, 0])
@@ -117,7 +117,9 @@ def test_what_is_no_figure_is_refused_before_the_run(run, tmp_path, answer, said
 
 
 def test_a_method_that_fails_is_refused_before_the_run(run, tmp_path) -> None:
-    with pytest.raises(TaskError, match=r"test_metrics\(outputs, targets\) fails on all of"):
+    with pytest.raises(
+        TaskError, match=r"test_metrics\(outputs, targets\) fails on all of test_da"
+    ):
         run(Auc(fails_at=(1,)))
     assert not (tmp_path / "run").exists()
 

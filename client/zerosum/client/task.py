@@ -22,6 +22,7 @@ from zerosum.client.given_task import GivenTask, is_object_name
 from zerosum.client.nearest_word import did_you_mean
 from zerosum.client.spec import DataSpec, ModelSpec
 from zerosum.client.task_errors import FAILURES
+from zerosum.client.user_error import UserError
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +42,7 @@ _LONGEST_LINE_CHARACTERS = 1000
 """Of an error that is quoted: some have a page, or all records, in their first line."""
 
 
-class TaskError(ValueError):
+class TaskError(UserError, ValueError):
     """A task, its data or its model cannot be used; the message is one line for the user.
 
     Line ends and other control characters in it, as a path may bring them, are written as escapes.
@@ -248,6 +249,16 @@ def _made(
 
 def module_and_object(name: str) -> tuple[str, str]:
     """Return the module and the object in it that a task's name stands for.
+
+    Parameters
+    ----------
+    name : str
+        As for :func:`resolve_task`.
+
+    Returns
+    -------
+    tuple of str
+        Module, and a dotted path in it.
 
     Raises
     ------

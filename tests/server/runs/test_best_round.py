@@ -18,10 +18,10 @@ def spec(**keys) -> EvaluationSpec:
 
 
 def lines(*values: float | None, **more) -> list[RoundRecord]:
+    tested = [{} if value is None else {"test_accuracy": value} for value in values]
     return [
-        RoundRecord(round=n, status="completed", **({} if v is None else {"test_accuracy": v}))
-        | more
-        for n, v in enumerate(values, 1)
+        RoundRecord(round=n, status="completed", metrics=metrics) | more
+        for n, metrics in enumerate(tested, 1)
     ]
 
 

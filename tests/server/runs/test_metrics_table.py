@@ -2,6 +2,7 @@
 
 import io
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,18 +10,20 @@ import pandas as pd
 from zerosum.server.runs.metrics_table import table_of
 from zerosum.server.runs.records import RoundRecord
 
-RECORDS = [
-    RoundRecord(
-        round=1, status="completed", cohort=5, survivors=4, test_loss=1.5, test_accuracy=0.25,
-        dropouts={"share": 1}, stage_seconds={"share": 0.5}, seconds=0.125, average_norm=2.0,
-        epsilon={"release": 1.0, "sum": math.inf}, cut=[1, 0, 0, 0], cut_of=10, new_fact=7,
-    ),
-    RoundRecord(
-        round=2, status="abandoned", reason='too few, "all"\nof them', cohort=3, seconds=1.0,
-        untrained=True, test_loss=math.nan, epsilon={"release": 2.0, "sum": math.inf},
-        epsilon_charged={"release": 1.0}, clients_failed=2,
-    ),
+LINES: list[dict[str, Any]] = [
+    {
+        "round": 1, "status": "completed", "cohort": 5, "survivors": 4, "test_loss": 1.5,
+        "test_accuracy": 0.25, "dropouts": {"share": 1}, "stage_seconds": {"share": 0.5},
+        "seconds": 0.125, "average_norm": 2.0, "epsilon": {"release": 1.0, "sum": math.inf},
+        "cut": [1, 0, 0, 0], "cut_of": 10, "new_fact": 7,
+    },
+    {
+        "round": 2, "status": "abandoned", "reason": 'too few, "all"\nof them', "cohort": 3,
+        "seconds": 1.0, "untrained": True, "test_loss": math.nan, "clients_failed": 2,
+        "epsilon": {"release": 2.0, "sum": math.inf}, "epsilon_charged": {"release": 1.0},
+    },
 ]  # fmt: skip
+RECORDS = [RoundRecord(**line) for line in LINES]
 
 
 def test_each_figure_of_each_round_is_a_cell_that_pandas_reads():

@@ -21,12 +21,19 @@ LOCAL = no_bound("local", 1e-5, "no noise of its own", unit="client")
 VOID = {"br", "circle", "line", "polyline"}
 
 
+def best(value):
+    return {"metric": "accuracy", "mode": "max", "round": 2, "value": value}
+
+
 class Tags(HTMLParser):
     """Collects tags, and checks that each is closed."""
 
     def __init__(self, page):
         super().__init__(convert_charrefs=True)
-        self.tags, self.open, self.attributes, self.text = [], [], [], ""
+        self.tags: list[str] = []
+        self.open: list[str] = []
+        self.attributes: list[str] = []
+        self.text = ""
         self.feed(page)
         self.close()
         assert not self.open
@@ -130,7 +137,7 @@ def test_nothing_but_the_page_decides_on_colours():
         summary(epsilon={}, protocol=""),
         summary(seconds=math.inf, rounds_abandoned=3, nothing_learnt="every round was abandoned"),
         summary(reference={"reason": "none"}, best=None, untrained=True),
-        summary(reference={"metrics": {"test_accuracy": math.nan}}, best={"metric": "test_loss"}),
+        summary(reference={"metrics": {"test_accuracy": math.nan}}, best=best(math.inf)),
     ],
     ids=lambda broken: ",".join(sorted(broken.model_fields_set))[:60] or "empty",
 )
@@ -159,14 +166,24 @@ def test_without_privacy_three_equal_reasons_are_one_row():
 def test_a_reference_and_the_best_round_stand_beside_the_figures():
     shown = summary(
         reference={"predictor": "majority class", "metrics": {"test_accuracy": 0.6}},
-        best={"metric": "test_accuracy", "value": 0.8, "round": 2},
+        best=best(0.8),
+        baselines={
+            "alone": {"metrics": {"test_accuracy": {"mean": 0.55, "min": 0.1}}},
+            "pooled": {"metrics": {"test_accuracy": 0.9}},
+        },
         earlier_metrics={"test_loss": 2},
+        ended_by="patience",
+        planned_rounds=9,
     )
     page = Tags(result(shown, rounds([0.5, 0.75]))._repr_html_())
-    assert "test accuracy0.7500 majority class: 0.6000" in page.text
-    assert "best test accuracy0.8000 round 2" in page.text
+    assert (
+        "test accuracy0.7500 majority class 0.6000; each client alone, on average 0.5500; "
+        "all records, no privacy 0.9000"
+    ) in page.text
+    assert "best accuracy0.8000 of round 2" in page.text
     assert "test loss0.5000 of round 2" in page.text
     assert "dashed: majority class, 0.6" in page.text
+    assert "rounds2 3 of 9 planned, ended by evaluation.patience" in page.text
 
 
 def test_a_curve_is_broken_where_a_figure_is_no_number_and_bounded_in_length():

@@ -1,12 +1,16 @@
 """A run's model is loaded whole, under every name, or not at all."""
 
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from zerosum.client.training.batch_norm import BatchNormMode
 from zerosum.client.training.initial_model import build_model, initial_vector
 from zerosum.client.training.model_file import whole_state
 from zerosum.server.config import ConfigError
@@ -77,30 +81,27 @@ MODELS = {
 }
 
 
-class Of:
-    def __init__(self, make):
-        self.make = make
-
-    def model(self):
-        return self.make()
+def of(make: Callable[[], nn.Module]) -> Any:
+    """Return what of a task builds its model."""
+    return SimpleNamespace(model=make)
 
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_whole_state_loads_strictly_and_computes_the_same(kind, tmp_path):
     make, inputs = MODELS[kind]
-    mode = "average" if kind == "batchnorm" else "refuse"
-    vector = initial_vector(Of(make), 3, mode)
-    trained = build_model(Of(make), 3)
+    mode: BatchNormMode = "average" if kind == "batchnorm" else "refuse"
+    vector = initial_vector(of(make), 3, mode)
+    trained = build_model(of(make), 3)
     state = whole_state(trained, vector * 1.5 + 0.01, 0, mode)
     save_file(state, tmp_path / "model.safetensors")
-    other = build_model(Of(make), 4)  # of another seed: what is not in the file would differ
+    other = build_model(of(make), 4)  # of another seed: what is not in the file would differ
     load_whole(other, read_model(tmp_path / "model.safetensors"), tmp_path)
-    plain = build_model(Of(make), 4)
+    plain = build_model(of(make), 4)
     plain.load_state_dict(read_model(tmp_path / "model.safetensors"), strict=True)
     read = read_model(tmp_path / "model.safetensors")
     for name, value in other.state_dict().items():
         assert torch.equal(value, read[name].to(value.dtype)), name
-    assert not torch.equal(build_model(Of(make), 4).eval()(inputs), other.eval()(inputs))
+    assert not torch.equal(build_model(of(make), 4).eval()(inputs), other.eval()(inputs))
     assert torch.equal(plain.eval()(inputs), other.eval()(inputs))
 
 
@@ -124,7 +125,7 @@ def test_what_differs_is_named_and_nothing_is_loaded():
     half_loaded = {"0.weight": torch.zeros(5, 3), "9": torch.zeros(1)}
     with pytest.raises(RuntimeError):
         same.load_state_dict(half_loaded)
-    assert not same[0].weight.any(), "the control: PyTorch has loaded a half by then"
+    assert not same.state_dict()["0.weight"].any(), "the control: PyTorch has loaded a half by then"
 
 
 def test_a_damaged_file_ends_in_one_line(tmp_path):

@@ -107,7 +107,9 @@ def differences(result: Result, path: Path, *, best: bool) -> tuple[float, float
     """Return the largest difference from torch, of the model exported and of the other one."""
     experiment = RunFolder.open(result.folder).experiment
     task = resolve_task(experiment.task, experiment.data, experiment.model, experiment.seed)
-    inputs = task.test_data()[0][:7]
+    data = task.test_data()
+    assert isinstance(data, tuple)
+    inputs = data[0][:7]
     exported = onnx.load(str(path))
     onnx.checker.check_model(exported)
     given = {exported.graph.input[0].name: inputs.numpy()}
@@ -170,3 +172,16 @@ def test_a_missing_extra_and_folder_are_named(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="onnxscript is not installed") as caught:
         export_onnx(tmp_path, tmp_path / "a.onnx")
     assert EXTRA in str(caught.value)
+
+
+@pytest.mark.parametrize("link", [False, True], ids=["as it is called", "through a link"])
+def test_a_file_of_the_run_is_not_written_over(tmp_path, link):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    model = folder / "model.safetensors"
+    model.write_bytes(b"the model")
+    (tmp_path / "link").symlink_to(folder)
+    target = (tmp_path / "link" if link else folder) / model.name
+    with pytest.raises(ConfigError, match="is a file of the run"):
+        export_onnx(folder, target)
+    assert model.read_bytes() == b"the model"

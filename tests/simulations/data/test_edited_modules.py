@@ -1,5 +1,6 @@
 """A second run in one process uses the code of an edited file, and leaves all others alone."""
 
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -88,8 +89,7 @@ def test_a_module_that_the_user_imported_before_is_read_again(here, monkeypatch)
     monkeypatch.syspath_prepend(str(here))
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     write(here)
-    import edited_task  # noqa: F401
-
+    importlib.import_module("edited_task")
     write(here, width=55)
     assert model() == (1, 55)
 
@@ -137,4 +137,4 @@ def test_objects_and_built_in_tasks_have_nothing_to_forget(here):
     with read_again(GivenTask(object())), read_again("digits"):
         pass
     with pytest.raises(TaskError, match="nosuch"), read_again("nosuch"):
-        pass
+        resolve_task("nosuch", DataSpec(), ModelSpec(), 0)

@@ -94,7 +94,7 @@ def test_the_best_mean_is_the_largest_accuracy_and_the_smallest_loss(comparison)
 @pytest.mark.parametrize(
     ("metric", "sign"),
     [("test_accuracy", 1), ("federated_loss", -1), ("test_macro_f1", 1), ("test_mae", -1),
-     ("test_predictions", 0)],
+     ("test_predictions", 0), ("test_AUROC", 1), ("test_hamming_score", 0)],
 )  # fmt: skip
 def test_only_known_metrics_have_a_better_side(metric, sign):
     assert direction(metric) == sign

@@ -58,7 +58,7 @@ def plan_cells(value: float, protocol: str) -> list[str]:
 def budget_cells(value: float, protocol: str) -> list[str]:
     observers = {o: ObserverSpending(bound, value) for o, bound in bounds(value).items()}
     kinds = {"train": KindSpending(1, 1, dict.fromkeys(OBSERVERS, value))}
-    spent = RunSpending("mine", protocol, 1, 2, False, 1, observers, kinds)
+    spent = RunSpending("mine", protocol, 1, 2, 1, observers, kinds)
     return cells(next(_run_tables(spent)))
 
 

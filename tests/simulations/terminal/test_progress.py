@@ -13,7 +13,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from zerosum.simulations.terminal import progress
-from zerosum.simulations.terminal.progress import LINES, ProgressBar, StepTimes, fitting
+from zerosum.simulations.terminal.durations import StepTimes
+from zerosum.simulations.terminal.progress import LINES, ProgressBar, fitting
 
 
 def shown(total: int | None, done: int, *, terminal: bool) -> str:

@@ -11,6 +11,10 @@ from zerosum.server.analytics.ledger_lines import QueryHeader, read_query_header
 from zerosum.server.analytics.query_files import QUERY_LEDGER
 from zerosum.server.analytics.stored_answers import released_sums
 from zerosum.server.privacy.rounding import epsilon_text, remainder_text
+from zerosum.server.runs.displays import grid
+
+MOST_SHOWN = 20
+"""Queries of a table in a notebook."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,25 @@ class QuerySpending:
     clients: int
     spent: Spent
     queries: tuple[QueryCost, ...]
+
+    def __repr__(self) -> str:
+        """Return one line: the queries of a day are a page."""
+        spent, limit = epsilon_text(self.spent.epsilon), epsilon_text(self.budget.epsilon)
+        return f"QuerySpending(epsilon {spent} of {limit} spent, queries: {len(self.queries)})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            {
+                "query": cost.name,
+                "sums": f"{cost.sums:,}",
+                "abandoned": f"{cost.abandoned:,}",
+                "used, alone": f"{cost.used:.3g}",
+            }
+            for cost in self.queries[-MOST_SHOWN:]
+        ]
+        left = f"; the last {MOST_SHOWN} are shown" if len(self.queries) > MOST_SHOWN else ""
+        spent, limit = epsilon_text(self.spent.epsilon), epsilon_text(self.budget.epsilon)
+        return grid(f"Epsilon {spent} of {limit} spent", rows, f"{self.clients:,} clients{left}")
 
     @property
     def measure(self) -> str:

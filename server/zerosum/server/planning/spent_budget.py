@@ -86,24 +86,24 @@ class RunSpending:
         Of the experiment; of its private sums.
     rounds, planned_rounds : int
         Recorded; planned.
-    ended : bool
-        Whether the run ended with fewer rounds than planned: then all of them are spent.
     participations : int
         Contributions of the client that made most, of all kinds.
     observers : mapping of str to ObserverSpending
         By observer.
     kinds : mapping of str to KindSpending
         By kind of private sum.
+    ended : bool
+        Whether the run ended with fewer rounds than planned: then all of them are spent.
     """
 
     name: str
     protocol: str
     rounds: int
     planned_rounds: int
-    ended: bool
     participations: int
     observers: Mapping[ObserverName, ObserverSpending]
     kinds: Mapping[str, KindSpending]
+    ended: bool = False
 
     def document(self) -> dict[str, Any]:
         """Return what ``zerosum budget --json`` writes: null is infinite, or unknown."""

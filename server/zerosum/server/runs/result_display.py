@@ -1,18 +1,20 @@
 """Display a run's result: one line for a terminal, a small table and a curve for a notebook."""
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.noised_ratio import NOISE_STD
 from zerosum.server.privacy.observers import OBSERVERS, observer_who
 from zerosum.server.privacy.rounding import epsilon_text, plain
 from zerosum.server.runs.displays import curve, one_line, panel
+from zerosum.server.runs.durations import duration
 from zerosum.server.runs.records import RoundRecord, Summary
+from zerosum.server.runs.reference_words import alone_of, pooled_of, reference_of
 from zerosum.server.runs.run_folder import REPORT
-from zerosum.server.runs.run_outcome import UNTRAINED
+from zerosum.server.runs.run_outcome import UNTRAINED, ended_in_words
 
 Row = tuple[str, str, str]
 
@@ -21,6 +23,15 @@ _DRAWN = ("test_accuracy", "federated_accuracy", "test_loss", "federated_loss")
 
 MOST_IN_LINE = 4
 """Metrics in the line of a result; all are in its table."""
+
+
+class Weights(dict[str, np.ndarray]):
+    """Arrays by name, displayed by their shapes: a model's numbers are pages."""
+
+    def __repr__(self) -> str:
+        """Return the name, dtype and shape of each array."""
+        shown = [f"{name!r}: {array.dtype}{list(array.shape)}" for name, array in self.items()]
+        return f"{{{', '.join(shown)}}}"
 
 
 def result_line(folder: Path, summary: Summary, rounds: Sequence[RoundRecord]) -> str:
@@ -67,7 +78,7 @@ def result_html(folder: Path, summary: Summary, rounds: Sequence[RoundRecord]) -
         Without scripts and requests; whatever a name or path holds is text.
     """
     rows = [*_metric_rows(summary), *_warnings(summary), *_privacy_rows(summary)]
-    rows += [_rounds_row(summary, rounds), ("time", _seconds(summary.seconds), "")]
+    rows += [_rounds_row(summary, rounds), ("time", duration(summary.seconds), "")]
     page = folder / REPORT
     there = f"{REPORT} shows all of it" if page.is_file() else ""
     rows += [("folder", str(folder), there)]
@@ -81,35 +92,28 @@ def _metrics(summary: Summary) -> list[tuple[str, float]]:
 
 
 def _metric_rows(summary: Summary) -> Iterator[Row]:
-    constant = _reference(summary)
     for name, value in _metrics(summary):
         noise = summary.metrics.get(name + NOISE_STD)
         remarks = [UNTRAINED] if summary.untrained else []
         if name in summary.earlier_metrics:
             remarks.append(f"of round {summary.earlier_metrics[name]}")
-        if name in constant:
-            remarks.append(f"{_predictor(summary)}: {plain(constant[name])}")
+        remarks += [f"{who} {plain(figure)}" for who, figure in _references(summary, name)]
         shown = plain(value) + ("" if noise is None else f" ± {plain(noise)} (noise)")
         yield name.replace("_", " "), shown, "; ".join(remarks)
-    best = summary.get("best")
-    if isinstance(best, Mapping) and isinstance(best.get("value"), float):
-        name = str(best.get("metric", ""))
-        yield f"best {name.replace('_', ' ')}", plain(best["value"]), f"round {best.get('round')}"
+    if (best := summary.best) is not None:
+        yield f"best {best.metric.replace('_', ' ')}", plain(best.value), f"of round {best.round}"
     if summary.no_accuracy:
         yield "accuracy", "none", summary.no_accuracy.removeprefix("no accuracy: ")
 
 
-def _reference(summary: Summary) -> Mapping[str, float]:
-    """Return figures of a predictor that looks at nothing, where the summary has them."""
-    found = summary.get("reference")
-    figures = found.get("metrics") if isinstance(found, Mapping) else None
-    numbers = figures.items() if isinstance(figures, Mapping) else ()
-    return {name: float(value) for name, value in numbers if isinstance(value, int | float)}
-
-
-def _predictor(summary: Summary) -> str:
-    found: Any = summary.get("reference")
-    return str(found.get("predictor", "constant predictor"))
+def _references(summary: Summary, metric: str) -> Iterator[tuple[str, float]]:
+    """Yield who else has a figure of a metric, the constant predictor first."""
+    references = (
+        (str(summary.reference.get("predictor", "constant predictor")), reference_of(summary)),
+        ("each client alone, on average", alone_of(summary)),
+        ("all records, no privacy", pooled_of(summary)),
+    )
+    yield from ((who, figures[metric]) for who, figures in references if metric in figures)
 
 
 def _warnings(summary: Summary) -> Iterator[Row]:
@@ -149,23 +153,16 @@ def bound_in_words(bound: EpsilonBound) -> str:
 def _rounds_row(summary: Summary, rounds: Sequence[RoundRecord]) -> Row:
     dropped = sum(summary.dropouts.values())
     remarks = [f"{summary.rounds_abandoned:,} abandoned"] if summary.rounds_abandoned else []
+    remarks += [early] if (early := ended_in_words(summary)) else []
     remarks += [f"{dropped:,} dropouts"] if dropped else []
     remarks += [] if summary.population is None else [f"{summary.population:,} clients"]
     return "rounds", f"{len(rounds):,}", ", ".join(remarks)
 
 
-def _seconds(seconds: float) -> str:
-    if not math.isfinite(seconds):
-        return "not known"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes:,} min {rest} s" if minutes >= 2 else f"{seconds:.1f} s"
-
-
 def _curve(summary: Summary, rounds: Sequence[RoundRecord]) -> str:
     for name in [*_DRAWN, *(name for name, _ in _metrics(summary))]:
         points = [(r.round, float(r.metrics[name])) for r in rounds if name in r.metrics]
-        constant = _reference(summary)
-        level = (_predictor(summary), constant[name]) if name in constant else None
+        level = next(_references(summary, name), None)
         if drawn := curve(points, name.replace("_", " "), level):
             return drawn
     return ""

@@ -9,11 +9,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from zerosum.client.protocol.training_outcomes import OutcomeCounts
+from zerosum.client.user_error import UserError
 from zerosum.secagg.stages import Stage
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.observers import OBSERVERS, ObserverName
 from zerosum.server.privacy.rounding import epsilon_text
-from zerosum.server.runs.records import Best, Failures, RoundRecord, Summary
+from zerosum.server.runs.records import Best, EndedBy, Failures, RoundRecord, Summary
 
 UNTRAINED = "of the untrained model"
 """Remark beside a metric of a model without any client's training: the initial one, or its noise.
@@ -26,11 +27,17 @@ OF_ALL_PLANNED = (
 )
 """Remark beside the figures of a run that ended before its last planned round."""
 
+ENDED_BY: Mapping[EndedBy, str] = {
+    "patience": "evaluation.patience: its metric had not improved for so many",
+    "caller": "its caller: on_round returned True",
+}
+"""What ended a run before its last planned round, in words."""
+
 NODE_LOGS = "each node's own log"
 """Place of a deployed client's reasons to fail or refuse: they may tell of its records."""
 
 
-class NothingLearntError(RuntimeError):
+class NothingLearntError(UserError, RuntimeError):
     """A run ended and no client's training is in its model; what it wrote stays.
 
     Raised by ``run``, ``resume``, a ServerApp and ``PrivateStrategy.start`` when all is written.
@@ -52,11 +59,8 @@ def ended_in_words(summary: Summary) -> str:
     """Return what ended a run before its last planned round; empty where nothing did."""
     if not summary.ended_by:
         return ""
-    by = {
-        "patience": "evaluation.patience: its metric had not improved for so many",
-        "caller": "its caller: on_round returned True",
-    }
-    return f"{summary.rounds} of {summary.planned_rounds} planned, ended by {by[summary.ended_by]}"
+    by = ENDED_BY[summary.ended_by]
+    return f"{summary.rounds} of {summary.planned_rounds} planned, ended by {by}"
 
 
 def best_in_words(best: Best) -> str:

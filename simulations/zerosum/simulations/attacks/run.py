@@ -1,6 +1,7 @@
 """Run attacks: from names to a folder with rows, table and report."""
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,8 +35,11 @@ from zerosum.simulations.attacks.report.page import write_attack_report
 from zerosum.simulations.attacks.report.paper_files import paper_files
 from zerosum.simulations.attacks.report.sentences import Finding, findings
 from zerosum.simulations.attacks.report.table import to_markdown
+from zerosum.simulations.engine.one_at_a_time import alone
 from zerosum.simulations.report.compare_page import PlotKind
+from zerosum.simulations.terminal.durations import in_words
 from zerosum.simulations.terminal.logs import logged
+from zerosum.simulations.terminal.notebook import LiveLine
 
 log = logging.getLogger("zerosum.simulations")
 
@@ -103,9 +107,21 @@ def attack(
     if plots not in (None, *PLOTS):
         raise ConfigError(f"plots = {plots!r}: write {', '.join(PLOTS)}, or nothing")
     request = AttackRequest(list(names), list(overrides), suite, seeds, only=list(only))
-    run = attack_run(request, Path(out) if out is not None else None)
-    run.plots = plots
-    run.play(workers or cores())
+    with alone("attack", nests=True):  # before there is a folder
+        run = attack_run(request, Path(out) if out is not None else None)
+        run.plots = plots
+        line, before, began = LiveLine(), run.played, time.monotonic()
+
+        def show(outcome: Outcome) -> None:
+            done = run.played
+            left = (time.monotonic() - began) / max(1, done - before) * (run.asked - done)
+            line.show(f"{done} of {run.asked} plays" + (f", {in_words(left)} left" if left else ""))
+
+        line.show(f"{before} of {run.asked} plays")
+        try:
+            run.play(workers or cores(), show)
+        finally:
+            line.flush()
     return Rows(run.rows, run.shown, run.folder.path)
 
 

@@ -15,7 +15,7 @@ from zerosum.server.planning.plan import Outlook, outlook
 from zerosum.server.planning.preflight import prepare
 from zerosum.server.privacy.observers import OBSERVERS, observer_title
 from zerosum.server.privacy.rounding import epsilon_text
-from zerosum.server.runs.results import data_summary
+from zerosum.server.runs.run_summary import data_summary
 from zerosum.server.spec import Experiment
 from zerosum.simulations.config import DEFAULT_EXPERIMENT, attempt, with_task
 from zerosum.simulations.data.data_files import DataError
@@ -48,7 +48,7 @@ def plan(
     overrides : iterable of str
         As ``--set`` takes them.
     task : Task, class, function or str, optional
-        As for :func:`zerosum.simulations.run`.
+        As for :func:`zerosum.simulations.api.run`.
     population, dimension : int, optional
         Clients and trainable parameters. With both, no data are read; what is missing is taken
         from the task.

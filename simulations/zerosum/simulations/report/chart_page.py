@@ -178,24 +178,25 @@ def values(chart: Chart) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``x``: places in percent; ``t``: their names; ``s``: of each series its name, its colour and
-        its value at each place, or None.
+        ``x``: places in percent; ``t``: their names; ``y``: pixels of the top and the bottom;
+        ``s``: of each series its name, its colour and its value at each place, or None.
     """
     if chart.borders is not None:
         borders = chart.borders
         at = (borders[1:] + borders[:-1]) / 2
         names = [_between(chart, *ends) for ends in pairwise(borders.tolist())]
         rows: list[list[Any]] = [
-            [each.label, each.colour, [chart.y.say(v) for v in each.heights.tolist()]]
+            [each.label, each.colour, each.said or [*map(chart.y.say, each.heights.tolist())]]
             for each in chart.layers
         ]
     else:
         shown = [each for each in chart.series if not each.ring]
-        places = [each.x[np.isfinite(each.y)] for each in shown]
-        at = np.unique(np.concatenate(places)) if places else np.zeros(0)
+        known = [each.x[np.isfinite(each.y)] for each in shown]
+        at = np.unique(np.concatenate(known)) if known else np.zeros(0)
         names = [chart.x.say(value) for value in at.tolist()]
         rows = [[each.label, each.colour, _said(chart, each, at)] for each in shown]
-    return {"x": np.round(100 * chart.x.part(at), 2).tolist(), "t": names, "s": rows}
+    places = np.round(100 * chart.x.part(at), 2).tolist()
+    return {"x": places, "t": names, "y": [TOP, TOP + HEIGHT], "s": rows}
 
 
 def _said(chart: Chart, series: Series, at: Reals) -> list[str | None]:

@@ -31,7 +31,6 @@ from zerosum.server.planning.public_part import (
 from zerosum.server.planning.spent_budget import ledger_header
 from zerosum.server.runs.metrics_table import table_of
 from zerosum.server.runs.records import Summary
-from zerosum.server.runs.results import final_metrics
 from zerosum.server.runs.run_folder import (
     BEST,
     LEDGER,
@@ -42,6 +41,7 @@ from zerosum.server.runs.run_folder import (
     TEST_SET,
     RunFolder,
 )
+from zerosum.server.runs.run_summary import final_metrics
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report.page import render_public
 from zerosum.simulations.report.record import RunRecord, read_run

@@ -8,9 +8,15 @@ from zerosum.client.spec import MEANINGFUL_EPSILON
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.observers import OBSERVERS, SEES, ObserverName, observer_who
 from zerosum.server.privacy.rounding import epsilon_text
+from zerosum.server.runs.durations import duration as duration
 from zerosum.server.runs.reference_words import not_better
 from zerosum.server.runs.run_folder import BEST
-from zerosum.server.runs.run_outcome import OF_ALL_PLANNED, best_in_words, nothing_learnt
+from zerosum.server.runs.run_outcome import (
+    ENDED_BY,
+    OF_ALL_PLANNED,
+    best_in_words,
+    nothing_learnt,
+)
 from zerosum.simulations.report.record import RunRecord
 
 COUNTS = "holds for readers of the public report; this one shows counts"
@@ -22,11 +28,6 @@ PUBLIC = "holds for readers of this report, which has no cohort sizes, survivors
 
 _SHORT: Final = {"auc": "AUC", "f1": "F1", "mae": "MAE", "mse": "MSE", "rmse": "RMSE", "r2": "R²"}
 """Parts of a metric's name that are short for something."""
-
-_ENDED = {
-    "patience": ", ended by evaluation.patience: the metric had not improved for so many",
-    "caller": ", ended by its caller (on_round)",
-}
 
 
 def number(value: float | None) -> str:
@@ -60,15 +61,6 @@ def size(count: float) -> str:
             return f"{count:.0f} B" if unit == "B" else f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:,.3g} GB"
-
-
-def duration(seconds: float) -> str:
-    """Write seconds as a person says them."""
-    if seconds < 120:
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def metric(name: str, value: float, noise: float | None = None) -> str:
@@ -120,7 +112,7 @@ def _progress(run: RunRecord) -> str:
     clients = f" over {count(run.population, 'client')}" if run.population else ""
     if run.finished and run.summary.ended_by:
         sentence = f"{done:,} of {count(planned, 'planned round')} of federated training{clients}"
-        sentence += _ENDED[run.summary.ended_by]
+        sentence += f", ended by {ENDED_BY[run.summary.ended_by]}"
     elif run.finished:
         sentence = f"{count(done, 'round')} of federated training{clients}"
     else:
@@ -240,7 +232,8 @@ def _run_cautions(run: RunRecord) -> list[str]:
     if not run.finished:
         sentences.append(
             "The run has not finished. The figures are those of the last recorded round; a later "
-            "round may be charged in ledger.jsonl already."
+            "round may be charged in ledger.jsonl already. Whoever ends it here for what its "
+            "models show has spent what all planned rounds cost (zerosum budget)."
         )
     if run.finished and (worse := not_better(run.summary)):
         sentences.append(f"{worse[:1].upper()}{worse[1:]}.")

@@ -13,7 +13,7 @@ from zerosum.simulations.sweeps.children import run_cells
 from zerosum.simulations.sweeps.grid import Cell, cells_of, given_choices, seeds_of
 from zerosum.simulations.sweeps.sweep_folder import SweepFolder
 from zerosum.simulations.sweeps.time_left import DAY_SECONDS, Pace
-from zerosum.simulations.terminal.durations import in_words
+from zerosum.simulations.terminal.durations import in_words, left_in_words
 from zerosum.simulations.terminal.notebook import LiveLine
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def sweep(
     grid : mapping of str to sequence, optional
         Values by key, as ``{"privacy.epsilon": [1, 2, 4]}``; None among them takes the key out.
     task : class, function or str, optional
-        As for :func:`zerosum.simulations.run`, of a module: cells are processes of their own, which
-        find a task by its name alone.
+        As for :func:`zerosum.simulations.api.run`, of a module: cells are processes of their own,
+        which find a task by its name alone.
     seeds : str, int or iterable of int, optional
         ``range(5)`` or "0-4"; the experiment's own where absent.
     zipped : bool
@@ -116,7 +116,7 @@ def _progress(cells: int, failed: int, pace: Pace) -> str:
     left = pace.seconds_left
     if pace.cells_left:
         parts += [f"{pace.rounds_left:,} rounds to go"]
-        parts += [] if left is None else [f"{in_words(left)} left"]
+        parts += [] if left is None else [left_in_words(left)]
     return ", ".join(parts)
 
 

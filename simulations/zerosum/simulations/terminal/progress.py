@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar as RichBar
 from rich.table import Column
 from rich.text import Text
 
-from zerosum.simulations.terminal.durations import in_words
+from zerosum.simulations.terminal.durations import StepTimes, left_in_words
 
 LINES = 10
 """Lines printed in all, about, where there is no terminal."""
@@ -25,50 +25,6 @@ CUT = "..."
 
 _PARTS = re.compile(r"(?=  )|(?<=\))(?= )")
 """Between parts: two spaces, or the end of what stands in brackets."""
-
-MINUTE_SECONDS = 59.5
-"""From here on a time is in minutes."""
-
-
-class StepTimes:
-    """Steps that were done since the start, and the time that the others take.
-
-    Attributes
-    ----------
-    began : float
-        Seconds of the monotonic clock.
-    """
-
-    def __init__(self) -> None:
-        self.began = time.monotonic()
-        self._done = self._base = 0
-        self._first: float | None = None
-        self._last = self.began
-
-    def step(self, done: int) -> None:
-        """Count steps up to this one; what an earlier process did took no time of this one."""
-        if done <= self._done:
-            return
-        self._last = time.monotonic()
-        if self._first is None:
-            self._first, self._base = self._last, done - 1
-        self._done = done
-
-    def seconds_left(self, total: float | None) -> float | None:
-        """Return the time that the steps up to a total take; None before the first is over.
-
-        The first step has the start in it, as loading: once there are more, it counts no more.
-        """
-        if total is None or self._first is None:
-            return None
-        steps = self._done - self._base
-        alone = steps == 1
-        taken = self._last - (self.began if alone else self._first)
-        a_step = taken / max(1, steps - (not alone))
-        left = max(0.0, total - self._done)
-        passed = time.monotonic() - self._last
-        # A step that takes longer than the others says nothing of those after it.
-        return max(left * a_step - passed, (left - 1) * a_step, 0.0)
 
 
 class _Words(ProgressColumn):
@@ -207,7 +163,7 @@ class ProgressBar:
             left = max(0.0, self._left - (time.monotonic() - self._told))
         if left is None:
             return passed
-        words = f"{round(left)} s left" if left < MINUTE_SECONDS else f"{in_words(left)} left"
+        words = left_in_words(left)
         both = f"{passed}, {words}"
         taken = self.bar_width + cell_len(task.description) + len(both) + 2
         return both if taken <= self._console.width else words

@@ -8,7 +8,7 @@ from rich.console import Console
 from zerosum.server.privacy.noised_ratio import NOISE_STD
 from zerosum.server.privacy.rounding import plain
 from zerosum.server.runs.records import RoundRecord
-from zerosum.server.runs.results import lies_in_words
+from zerosum.server.runs.round_line import lies_in_words
 from zerosum.server.runs.run_outcome import (
     UNTRAINED,
     charged_in_words,

@@ -102,6 +102,11 @@ class Row:
     at: str
     advantage: float | None = None
 
+    def __repr__(self) -> str:
+        """Return the cell and its figure: with all else, a list of rows is pages."""
+        cell = ", ".join(map(repr, (self.attack, self.setting, self.protection, self.metric)))
+        return f"Row({cell}, value={self.value}, baseline={self.baseline}, seed={self.seed!r})"
+
     @property
     def too_few(self) -> bool:
         """Return whether there is a figure, of fewer units than say something."""

@@ -37,7 +37,7 @@ class Rows(list[Row]):
     def __repr__(self) -> str:
         """Return one line: all rows are pages."""
         attacks = len({row.attack for row in self})
-        return f"Rows({len(self):,} rows of {attacks} attacks, folder={str(self.folder)!r})"
+        return f"Rows({len(self):,} rows, attacks: {attacks}, folder={str(self.folder)!r})"
 
     def _repr_html_(self) -> str:
         rows = [
