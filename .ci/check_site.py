@@ -142,9 +142,9 @@ def problems(site: Path) -> list[str]:
 
 
 def main(site: str) -> None:
-    """Print what is wrong, and exit with 1 if anything is."""
+    """Print what is wrong, or where the site begins; exit with 1 if anything is wrong."""
     found = problems(Path(site))
-    print("\n".join(found), end="\n" if found else "")
+    print("\n".join(found or [f"The site: {site}/index.html"]))
     sys.exit(1 if found else 0)
 
 
