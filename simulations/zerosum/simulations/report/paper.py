@@ -181,7 +181,16 @@ def _axes(chart: Chart, key: _Key) -> tuple[Figure, Axes]:
 
 
 def scale(axes: Axes, which: str, axis: Axis) -> None:
-    """Give one axis of a figure, "x" or "y", its ends and numbers."""
+    """Give one axis of a figure its ends and numbers.
+
+    Parameters
+    ----------
+    axes : Axes
+        Of matplotlib.
+    which : str
+        "x" or "y".
+    axis : Axis
+    """
     (axes.set_xscale if which == "x" else axes.set_yscale)("log" if axis.log else "linear")
     (axes.set_xlim if which == "x" else axes.set_ylim)(axis.low, axis.high)
     places, words = [place for place, _ in axis.ticks], [text for _, text in axis.ticks]

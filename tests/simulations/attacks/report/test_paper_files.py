@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from attack_rows import MASKED, PLAIN, Played, local, shown_of, suite
 
-from zerosum.simulations.attacks.harness.interface import Metric
+from zerosum.simulations.attacks.harness.interface import Defense, Metric
 from zerosum.simulations.attacks.harness.results import rows_of
+from zerosum.simulations.attacks.report.forest import forest_figure, forests
 from zerosum.simulations.attacks.report.latex import escaped, to_latex
 from zerosum.simulations.attacks.report.paper_files import paper_files
+from zerosum.simulations.attacks.report.protections import judged
 
 HOSTILE = r"""\input{x} & 50 % $x$ #_{^~} <a> "q" | é ∞"""
 
@@ -47,6 +49,19 @@ def test_figures_are_as_wide_as_a_column(files):
         width = re.search(rb'<svg[^>]* width="([\d.]+)pt"', files[name])
         assert width is not None
         assert float(width[1]) == pytest.approx(3.35 * 72)
+
+
+def test_labels_of_a_forest_stay_within_the_figure():
+    long = Defense("masked + distributed noise 0.001 C, with a long name of its own", "double")
+    cells, outcomes = suite(Played(PLAIN), Played(long, 10), Played(MASKED, 50))
+    (forest,) = forests(judged(shown_of(cells, outcomes), cells))
+    figure = forest_figure(forest)
+    figure.draw_without_rendering()
+    labels = figure.axes[0].get_yticklabels()
+    assert len(labels) == 3
+    assert min(each.get_window_extent().x0 for each in labels) > 0
+    labels[1].set_text("a line that nobody has broken " * 3)  # the control
+    assert labels[1].get_window_extent().x0 < 0
 
 
 @pytest.mark.parametrize("kind", ["pdf", "png"])

@@ -16,8 +16,11 @@ from zerosum.simulations.report.paper import POINTS, WIDTH, inks, scale, written
 _LOG_RATIO = 1000.0
 """Of the largest to the smallest figure, from which on the axis is one of equal ratios."""
 
-_LABEL_LETTERS = 26
+_LABEL_LETTERS = 22
 """Of a line of a label beside a plot for a paper."""
+
+_LETTER = 0.6
+"""Width of a letter, in heights of its font: of wide ones more than of most."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,7 @@ def forest_figure(forest: Forest) -> Figure:
         below += line * (len(of) + 0.4)
     height = below + 5 * line
     figure = Figure(figsize=(WIDTH, height), facecolor="none")
-    left = POINTS * 0.5 * _LABEL_LETTERS / 72 / WIDTH
+    left = 0.02 + POINTS * _LETTER * _LABEL_LETTERS / 72 / WIDTH
     axes = figure.add_axes((left, 3 * line / height, 0.96 - left, below / height), facecolor="none")
     ink = inks()
     axes.set_ylim(below, 0)
