@@ -50,6 +50,8 @@ class AttackRequest:
         Whether all was played, so that there is nothing to continue.
     only : sequence of str
         Words of the cells that are played; none: all cells.
+    task, run : str
+        Of the user's, that are attacked; empty for the scenes that attacks bring.
     """
 
     names: Sequence[str]
@@ -60,6 +62,8 @@ class AttackRequest:
     cells: str = ""
     complete: bool = False
     only: Sequence[str] = ()
+    task: str = ""
+    run: str = ""
 
     def write(self, folder: Path) -> None:
         """Write it into the run's folder, whole or not at all."""

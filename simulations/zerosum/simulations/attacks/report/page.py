@@ -32,6 +32,7 @@ def write_attack_report(
     outcomes: Sequence[Outcome],
     cells: Sequence[Cell],
     notice: str = "",
+    about: str = "",
 ) -> Path:
     """Write ``report.html``, which loads nothing from anywhere.
 
@@ -47,6 +48,8 @@ def write_attack_report(
         What the outcomes' numbers count.
     notice : str
         Of what the page lacks, to stand above everything.
+    about : str
+        What was attacked, where it is the user's own.
 
     Returns
     -------
@@ -54,19 +57,23 @@ def write_attack_report(
         The page.
     """
     path = folder / REPORT
-    page = render(rows, outcomes, cells, notice)
+    page = render(rows, outcomes, cells, notice, about)
     replace_file(path, page.encode(errors="backslashreplace"))
     return path
 
 
 def render(
-    rows: Sequence[Row], outcomes: Sequence[Outcome], cells: Sequence[Cell], notice: str = ""
+    rows: Sequence[Row],
+    outcomes: Sequence[Outcome],
+    cells: Sequence[Cell],
+    notice: str = "",
+    about: str = "",
 ) -> str:
     """Fill the page.
 
     Parameters
     ----------
-    rows, outcomes, cells, notice
+    rows, outcomes, cells, notice, about
         As for :func:`write_attack_report`.
 
     Returns
@@ -85,6 +92,7 @@ def render(
         versions=", ".join(sorted({row.version for row in best})),
         seeds=", ".join(map(str, sorted({outcome.seed for outcome in outcomes}))),
         notice=notice,
+        about=about,
         tiles=_tiles(attacks, outcomes),
         findings=findings(best, cells),
         kinds=kinds,
