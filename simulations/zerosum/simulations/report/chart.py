@@ -151,6 +151,8 @@ class Chart:
         Between the groups of the layers, float64, shape (groups + 1,).
     shade : Shade, optional
         Behind everything.
+    ends : bool
+        Whether a wide page has names at the ends of the lines, instead of a key above them.
     """
 
     x: Axis
@@ -160,6 +162,7 @@ class Chart:
     levels: tuple[Level, ...] = ()
     borders: Reals | None = None
     shade: Shade | None = None
+    ends: bool = False
 
 
 def line(label: str, colour: str, x: Any, y: Any, **style: Any) -> Series:

@@ -29,9 +29,9 @@ from zerosum.simulations.attacks.harness.metrics import Mean, Units, correlation
 from zerosum.simulations.attacks.inference.trained import TrainedSetting, TrainedView, noise_defense
 from zerosum.simulations.attacks.settings.picture_pairs import picture_pairs
 
-BEYOND = Metric("correlation beyond the mean digit")
+BEYOND = Metric("correlation beyond the mean digit", whole=1.0)
 OWN = Metric("correlation with the class mean")
-OTHERS = Metric("correlation with other classes' means", higher=False)
+OTHERS = Metric("correlation with other classes' means", higher=False, counts=False)
 
 
 @dataclass(frozen=True)
