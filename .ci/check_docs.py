@@ -13,6 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PARTS = ("secagg", "client", "server", "simulations")
+BUILT = ("_build", "project", "reference")
+"""Folders of docs/ that the site's build makes: no page of theirs is written by hand."""
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)|(?:src|href)=\"([^\"]+)\"")
 FILE = re.compile(r"`([\w./-]+/[\w.-]+\.(?:py|toml|md|csv|json|ini|cff))`")
@@ -77,7 +79,9 @@ def missing_files(page: Path, root: Path) -> Iterator[str]:
 def pages(root: Path) -> list[Path]:
     """Return all Markdown pages of the repository, of tests and examples too."""
     folders = ("docs", "examples", "tests", ".github")
-    return [*root.glob("*.md"), *(p for f in folders for p in (root / f).rglob("*.md"))]
+    below = (page for folder in folders for page in (root / folder).rglob("*.md"))
+    built = [root / "docs" / folder for folder in BUILT]
+    return [*root.glob("*.md"), *(p for p in below if not {*built} & {*p.parents})]
 
 
 def problems(root: Path = ROOT) -> list[str]:

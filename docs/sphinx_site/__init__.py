@@ -9,7 +9,15 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import api_pages, command_page, contents, references, repository_links, sequence
+from . import (
+    api_pages,
+    command_page,
+    contents,
+    example_report,
+    references,
+    repository_links,
+    sequence,
+)
 
 if TYPE_CHECKING:  # the checks of a built site, and the tests, do without Sphinx
     from sphinx.application import Sphinx
@@ -44,10 +52,17 @@ def _change_source(app: "Sphinx", name: str, source: list[str]) -> None:
         source[0] = contents.with_terms(source[0])
 
 
+def _add_report(app: "Sphinx", failure: Exception | None) -> None:
+    """Put the example's report beside the finished pages, as it is."""
+    if failure is None and app.builder.format == "html":
+        example_report.write(Path(app.outdir) / "example-report.html")
+
+
 def setup(app: "Sphinx") -> dict[str, bool]:
     """Register the events."""
     app.connect("builder-inited", _make_pages)
     app.connect("source-read", _change_source)
     app.connect("missing-reference", references.resolve)
     app.connect("autodoc-process-signature", references.without_bounds)
+    app.connect("build-finished", _add_report)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -70,7 +70,7 @@ def _row(parameter: click.Parameter, context: click.Context) -> str:
     return f"| {_cell(name)} | {_cell(said.strip())} |"
 
 
-def _bounds(kind: click.ParamType) -> str:
+def _bounds(kind: object) -> str:
     low, high = getattr(kind, "min", None), getattr(kind, "max", None)
     if low is None and high is None:
         return ""

@@ -18,8 +18,10 @@ _MADE = [
 ]
 """Pages of the site alone: file, title and what it is for."""
 
-REFERENCE = "Reference"
-"""The section that they are in."""
+FIRST, REFERENCE = "First run", "Reference"
+"""The sections of the example's report, and of the made pages."""
+
+_EXAMPLE = '| <a href="example-report.html">A report</a> | what a run leaves, as an example |\n'
 
 
 def with_contents(text: str) -> str:
@@ -46,6 +48,8 @@ def _section(match: re.Match[str]) -> str:
         rows = "".join(f"| [{name}]({path}) | {what} |\n" for path, name, what in _MADE)
         head, rule, rest = body.partition("|---|---|\n")
         body = head + rule + rows + rest
+    if title == FIRST:
+        body = body.rstrip() + "\n" + _EXAMPLE
     body = _FILE_NAME.sub("| []", body)
     paths = [row["path"].rpartition(".")[0] for row in _ROW.finditer(body)]
     if not paths:

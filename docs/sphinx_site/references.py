@@ -60,6 +60,11 @@ def resolve(
     )
 
 
+def exists(name: str) -> bool:
+    """Return whether a name that a docstring refers to means anything."""
+    return _found(name, None, None) is not _NOTHING
+
+
 def without_bounds(
     app: "Sphinx",
     kind: str,
@@ -88,10 +93,11 @@ def without_bounds(
     tuple of str or None
         Both without bounds.
     """
-    return _plain(signature), _plain(returned)
+    return plain_type(signature), plain_type(returned)
 
 
-def _plain(text: str | None) -> str | None:
+def plain_type(text: str | None) -> str | None:
+    """Return a type, or a signature, with X for each ``Annotated[X, ...]``."""
     while text and (found := re.search(r"(?:[~\w.]*\.)?Annotated\[", text)):
         depth, comma = 1, 0
         for end in range(found.end(), len(text)):

@@ -28,7 +28,8 @@ def with_pictures(text: str) -> str:
 
 def _picture(lines: list[str]) -> str:
     columns: dict[str, int] = {}
-    heads, rows = [], []
+    heads: list[str] = []
+    rows: list[str] = []
     for line in lines:
         if found := _PARTICIPANT.fullmatch(line):
             columns[found[1]] = x = _MARGIN_PX + _COLUMN_PX * len(columns)

@@ -65,3 +65,12 @@ def test_a_design_page_names_files_that_exist(root: Path) -> None:
     assert check_docs.problems(root) == []
     page.write_text("`client/gone.py`")
     assert check_docs.problems(root) == ["docs/design/map.md: there is no file client/gone.py"]
+
+
+def test_pages_that_the_sites_build_made_are_not_read(root: Path) -> None:
+    for folder in (*check_docs.BUILT, "tutorials"):
+        (root / "docs" / folder).mkdir()
+        (root / "docs" / folder / "page.md").write_text("[a](gone.md)")
+    assert check_docs.problems(root) == [
+        "docs/tutorials/page.md: the link gone.md leads to no file"
+    ]

@@ -3,12 +3,15 @@
 import re
 from pathlib import Path
 
+import check_docs
+
 ROOT = Path(__file__).parents[2]
 INDEX = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
 
 
 def test_the_index_names_every_page() -> None:
-    pages = {str(p.relative_to(ROOT / "docs")) for p in (ROOT / "docs").rglob("*.md")}
+    docs = ROOT / "docs"
+    pages = {str(p.relative_to(docs)) for p in check_docs.pages(ROOT) if docs in p.parents}
     assert {page for page in pages - {"index.md"} if f"({page})" not in INDEX} == set()
 
 

@@ -1,7 +1,7 @@
 """A browser without a window, for tests of pages: Chromium, spoken to through two pipes.
 
-The DevTools protocol over pipes is JSON that ends with a zero byte: nothing but the standard library
-is needed (https://chromedevtools.github.io/devtools-protocol/).
+The DevTools protocol over pipes is JSON that ends with a zero byte: nothing but the standard
+library is needed (https://chromedevtools.github.io/devtools-protocol/).
 """
 
 import base64
@@ -21,11 +21,10 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 class Tab:
     """One page, as wide as one asks, light or dark."""
 
-    def __init__(self, to: int, back: int, profile: Path) -> None:
+    def __init__(self, to: int, back: int) -> None:
         self._to, self._back, self._number = to, back, 0
         self._pending = b""
         self.events: list[dict[str, Any]] = []
-        self.profile = profile
         self._session: str | None = None
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
@@ -70,7 +69,7 @@ class Tab:
             self.events.append(self._read())
 
     def value(self, expression: str) -> Any:
-        """Return what an expression of JavaScript is, as JSON; the page's policy does not bind it."""
+        """Return what an expression of JavaScript is; the page's policy does not bind it."""
         done = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         if "exceptionDetails" in done:
             raise RuntimeError(str(done["exceptionDetails"]))
@@ -112,9 +111,9 @@ def browser(folder: Path) -> Iterator[Tab]:
     os.close(there)
     os.close(here)
     try:
-        yield Tab(to, back, folder)
+        yield Tab(to, back)
     finally:
-        process.kill()
+        process.terminate()  # it ends its own processes, and has written its files then
         process.wait()
         os.close(to)
         os.close(back)

@@ -1,10 +1,14 @@
 """Pages of reports as a reader gets them: their text, tags and figures."""
 
+import base64
+import hashlib
 import re
 from html.parser import HTMLParser
 
 INLINE = ("code", "strong", "small")
 VOID = {"meta", "img"}
+UNREAD = ("style", "script", "text")
+"""Elements whose text is no sentence of the page: numbers beside an axis too."""
 
 
 class Page(HTMLParser):
@@ -31,19 +35,32 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] != "style":
+        if self.open and self.open[-1] not in UNREAD and "nav" not in self.open:
             self.words.append(data)
 
     @property
     def text(self) -> str:
         return re.sub(r"\s+", " ", " ".join(self.words))
 
+    def foreign_scripts(self) -> list[str]:
+        """Return the scripts that the page's policy does not name by their hash."""
+        policies = [a["content"] or "" for tag, a in self.tags if tag == "meta" and "content" in a]
+        policy = next(each for each in policies if each.startswith("default-src"))
+        scripts = re.findall(r"<script>(.*?)</script>", self.html, flags=re.S)
+        assert len(scripts) == sum(tag == "script" for tag, _ in self.tags)
+        return [each for each in scripts if f"script-src '{hash_of(each)}'" not in policy]
+
     def headings(self, level: str = "h3") -> list[str]:
         pattern = rf"<{level}>(.*?)</{level}>"
         return re.findall(pattern, self.html)
 
     def alts(self) -> list[str]:
-        return [a["aria-label"] or "" for tag, a in self.tags if tag == "svg"]
+        return [a["aria-label"] or "" for _, a in self.tags if a.get("role") == "img"]
+
+
+def hash_of(script: str) -> str:
+    """Return the hash of a script as a content security policy has it (W3C CSP Level 3, 2.3.1)."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 class Lines(HTMLParser):
@@ -53,19 +70,33 @@ class Lines(HTMLParser):
         super().__init__()
         self.lines: list[str] = [""]
         self.skipped = False
-        self.feed(re.sub(r"(<svg [^>]*>)(.*?)</svg>", _svg_colours, page, flags=re.S))
+        self.within, self.colours = 0, set[str]()
+        self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.skipped = tag == "style"
-        if tag not in INLINE:
+        if self.within or tag == "svg":
+            self.within += tag == "svg"
+            self.colours |= set(re.findall(r"var[(]--(\w+)", " ".join(v or "" for _, v in attrs)))
+        self.skipped = tag in UNREAD[:2]
+        if tag not in INLINE and self.within <= (tag == "svg"):
             self.lines.append("")
         described = dict(attrs).get("aria-label") or dict(attrs).get("alt")
         if described:
             self.lines[-1] = f"[{tag}] {described} "
 
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.skipped = False
+
     def handle_endtag(self, tag: str) -> None:
         self.skipped = False
-        if tag not in INLINE:
+        self.within -= tag == "svg"
+        if tag == "text":
+            self.lines[-1] += " "
+        if tag == "svg" and not self.within:
+            self.lines[-1] += " " + " ".join(sorted(self.colours))
+            self.colours.clear()
+        if tag not in INLINE and not self.within:
             self.lines.append("")
 
     def handle_data(self, data: str) -> None:
@@ -73,12 +104,7 @@ class Lines(HTMLParser):
             self.lines[-1] += re.sub(r"\s+", " ", data)
 
 
-def _svg_colours(found: re.Match[str]) -> str:
-    colours = sorted(set(re.findall(r"var[(]--(\w+)", found[2])))
-    return f"{found[1]}{' '.join(colours)}</svg>"
-
-
 def text_of(page: str) -> str:
     """Return a page as text, a line an element, with what each figure shows and its colours."""
-    lines = (line.strip() for line in Lines(page).lines)
+    lines = (re.sub(r"\s+", " ", line).strip() for line in Lines(page).lines)
     return "\n".join(line for line in lines if line) + "\n"

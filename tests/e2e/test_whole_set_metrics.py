@@ -58,7 +58,7 @@ class Auc(Halves):
 
 
 BASE = {
-    "task": "halves",
+    "task": "digits",
     "rounds": 3,
     "engine": "serial",
     "sampling": {"kind": "everyone"},
@@ -87,7 +87,7 @@ def test_an_auc_of_all_outputs_is_in_every_round(run) -> None:
     assert result.metrics["test_auc"] == pytest.approx(expected)
     assert all("test_auc" in record.metrics for record in result.rounds)
     page = (result.folder / "report.html").read_text()
-    assert "Auc" in page
+    assert "AUC" in page
     # A mean of batches is another figure, where it is one at all.
     parts = [outputs[i : i + 7] for i in (0, 7, 14)]
     means = [roc_auc_score(t, o[:, 1] - o[:, 0])

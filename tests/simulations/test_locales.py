@@ -84,3 +84,42 @@ def test_streams_give_names_back_as_bytes_and_escape_other_letters(
     streams.take_any_text()
     print("\udcc3\udca9 é ∞", end="", flush=True)
     assert raw.getvalue() == "é ".encode() + rb"\xe9 \u221e"
+
+
+ASKED = """
+data = "tâble é.csv"
+clients = 5
+budget.epsilon = 1.0
+[schema]
+b = {integer = [0, 9]}
+y = ["été", "hiver"]
+[[queries]]
+kind = "count"
+where = "y = \\"été\\""
+epsilon = 0.5
+"""
+
+
+@pytest.mark.slow
+def test_queries_and_new_apps_name_their_files_under_the_c_locale(tmp_path: Path) -> None:
+    folder = tmp_path / "données"
+    folder.mkdir()
+    rows = [f"{i % 10},{'été' if i > 45 else 'hiver'}" for i in range(90)]
+    (folder / "tâble é.csv").write_text("\n".join(["b,y", *rows]), encoding="utf-8")
+    (folder / "plän.toml").write_text(ASKED, encoding="utf-8")
+    cli = "from zerosum.simulations.commands.main import main; main()"
+    for given in (
+        ("query", "plän.toml", "--out", "réponses"),
+        ("query", "--resume", "réponses"),
+        ("new", "app", "--data", "tâble é.csv", "--label", "y"),
+    ):
+        done = without_letters("-c", cli, *given, cwd=folder)
+        assert done.returncode == 0, (given, done.stderr.decode(errors="replace"))
+    kept = (folder / "réponses" / "queries.toml").read_text(encoding="utf-8")
+    assert f'"{folder / "tâble é.csv"}"' in kept
+    assert "../tâble é.csv" in (folder / "app" / "experiment.toml").read_text(encoding="utf-8")
+
+
+def test_letters_and_bytes_that_stand_for_letters_are_read_together() -> None:
+    stood_in = "é".encode().decode("ascii", "surrogateescape")
+    assert readable(f"größe/{stood_in}") == "größe/é"

@@ -388,8 +388,8 @@ too is fixed for a run."""
 needs the extra of its name. docs/loggers.md says what goes where."""
     baselines: bool = False
     """Also train, after the run, single clients on their own data alone, and one model on all \
-records together without privacy, to compare accuracies with: docs/evaluation.md. Simulations only; \
-no epsilon covers these figures."""
+records together without privacy, to compare accuracies with: docs/evaluation.md. Simulations \
+only; no epsilon covers these figures."""
     data: DataSpec = DataSpec()
     model: ModelSpec = ModelSpec()
     training: TrainSpec = TrainSpec()

@@ -1,6 +1,7 @@
 """Figures of a whole data set: what a task is given, and what it may return."""
 
 from collections import namedtuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +13,16 @@ from zerosum.client.training.whole_set import OutputsKept, not_finite, whole_set
 Pair = namedtuple("Pair", "mean spread")
 
 
-class Says:
+class Saying:
     def __init__(self, answer) -> None:
         self.answer = answer
 
     def test_metrics(self, outputs, targets):
         return self.answer(outputs, targets) if callable(self.answer) else self.answer
+
+
+def says(answer) -> Any:
+    return Saying(answer)
 
 
 def kept(make, sizes=(3, 3, 1)):
@@ -67,14 +72,15 @@ def test_what_is_kept_is_a_copy() -> None:
     outputs.fill_(9)
     joined, targets = found.joined()
     assert not joined.any()
-    whole_set_metrics(Says(lambda o, t: {"x": float(o.fill_(1).sum() + t.fill_(1).sum())}),
+    whole_set_metrics(says(lambda o, t: {"x": float(o.fill_(1).sum() + t.fill_(1).sum())}),
                       joined, targets)  # fmt: skip
     assert not joined.any()
     assert not targets.any()
 
 
 def test_a_task_without_the_method_has_none() -> None:
-    assert whole_set_metrics(object(), torch.zeros(2), torch.zeros(2)) == {}
+    task: Any = object()
+    assert whole_set_metrics(task, torch.zeros(2), torch.zeros(2)) == {}
 
 
 @pytest.mark.parametrize(
@@ -83,7 +89,7 @@ def test_a_task_without_the_method_has_none() -> None:
     ids=repr,
 )
 def test_numbers_of_all_libraries_become_floats(value) -> None:
-    found = whole_set_metrics(Says({"auc": value}), torch.zeros(2), torch.zeros(2))
+    found = whole_set_metrics(says({"auc": value}), torch.zeros(2), torch.zeros(2))
     assert found == {"auc": float(value)}
     assert type(found["auc"]) is float
 
@@ -109,18 +115,18 @@ def test_numbers_of_all_libraries_become_floats(value) -> None:
 )
 def test_what_is_no_figure_is_refused_by_name(answer, said) -> None:
     with pytest.raises(TaskError, match=said):
-        whole_set_metrics(Says(answer), torch.zeros(2), torch.zeros(2), measured=["accuracy"])
+        whole_set_metrics(says(answer), torch.zeros(2), torch.zeros(2), measured=["accuracy"])
 
 
 def test_nan_is_a_figure_that_is_named() -> None:
     found = whole_set_metrics(
-        Says({"auc": float("nan"), "f1": 1.0}), torch.zeros(2), torch.zeros(2)
+        says({"auc": float("nan"), "f1": 1.0}), torch.zeros(2), torch.zeros(2)
     )
     assert not_finite(found) == ["auc"]
 
 
 def test_coins_of_a_task_are_the_same_each_time_and_touch_no_generator() -> None:
-    task = Says(lambda o, t: {"x": torch.rand(()), "y": np.random.rand()})  # noqa: NPY002
+    task = says(lambda o, t: {"x": torch.rand(()), "y": np.random.rand()})  # noqa: NPY002
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
@@ -130,5 +136,5 @@ def test_coins_of_a_task_are_the_same_each_time_and_touch_no_generator() -> None
 
 
 def test_gradients_are_off() -> None:
-    task = Says(lambda o, t: {"grad": float(torch.is_grad_enabled())})
+    task = says(lambda o, t: {"grad": float(torch.is_grad_enabled())})
     assert whole_set_metrics(task, torch.zeros(2), torch.zeros(2)) == {"grad": 0.0}

@@ -1,5 +1,7 @@
 """Confusion matrix, figures of classes and calibration, against scikit-learn and a plain loop."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -22,11 +24,11 @@ class Plain:
         self.loss = loss
 
 
-ENTROPY = Plain(lambda outputs, targets: nn.functional.cross_entropy(outputs, targets.long(),
+ENTROPY: Any = Plain(lambda outputs, targets: nn.functional.cross_entropy(outputs, targets.long(),
                                                                      reduction="none"))  # fmt: skip
 
 
-def read(outputs: torch.Tensor, targets: torch.Tensor, task=ENTROPY) -> Classified:
+def read(outputs: torch.Tensor, targets: torch.Tensor, task: Any = ENTROPY) -> Classified:
     found = classified(task, outputs, targets)
     assert isinstance(found, Classified), found
     return found
@@ -146,7 +148,9 @@ LOGIT = Plain(lambda outputs, targets: nn.functional.binary_cross_entropy_with_l
     outputs.reshape(-1), targets.reshape(-1).float(), reduction="none"))  # fmt: skip
 CHANCE = Plain(lambda outputs, targets: nn.functional.binary_cross_entropy(
     outputs.reshape(-1), targets.reshape(-1).float(), reduction="none"))  # fmt: skip
-HINGE = Plain(lambda outputs, targets: (1 - (2 * targets - 1) * outputs.reshape(-1)).clamp(min=0))
+HINGE: Any = Plain(
+    lambda outputs, targets: (1 - (2 * targets - 1) * outputs.reshape(-1)).clamp(min=0)
+)
 
 
 @pytest.mark.parametrize("shape", [(50,), (50, 1)])

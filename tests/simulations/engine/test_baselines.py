@@ -57,7 +57,7 @@ class Shifted:
 
 
 BASE = {
-    "task": "shifted",
+    "task": "digits",
     "rounds": 4,
     "engine": "serial",
     "baselines": True,
@@ -192,11 +192,14 @@ def test_a_resumed_run_trains_none_twice_and_ends_with_the_same_bytes(run, monke
     summary = json.loads((result.folder / SUMMARY).read_text())["baselines"]
     kept = whole.splitlines(keepends=True)
     (result.folder / BASELINES).write_bytes(b"".join(kept[:2]))  # it was killed after two
-    trained = []
-    one = baselines._figures
-    monkeypatch.setattr(
-        baselines, "_figures", lambda setting, who: (trained.append(who), one(setting, who))[1]
-    )
+    trained: list[int | None] = []
+    figures = baselines._figures
+
+    def counted(setting, client):
+        trained.append(client)
+        return figures(setting, client)
+
+    monkeypatch.setattr(baselines, "_figures", counted)
     again = api.resume(result.folder, report=False)
     assert trained == [1, 2]
     assert (result.folder / BASELINES).read_bytes() == whole
@@ -250,9 +253,9 @@ def test_a_diverged_baseline_is_no_figure(run) -> None:
     assert "diverged" in found["pooled"]["error"]
 
 
-def test_without_test_data_they_are_refused(run, tmp_path) -> None:
+def test_without_test_data_they_are_refused(run, tmp_path, monkeypatch) -> None:
     task = Shifted()
-    task.test_data = lambda: None
+    monkeypatch.setattr(task, "test_data", lambda: None)
     with pytest.raises(ConfigError, match="baselines = true needs public test data"):
         run(task)
     assert not (tmp_path / "run").exists()
@@ -262,3 +265,25 @@ def test_without_test_data_they_are_refused(run, tmp_path) -> None:
 def test_a_server_refuses_them(simulated) -> None:
     with pytest.raises(ConfigError, match="a server has none; write baselines=false"):
         _check_deployable(load_experiment(BASE, []), simulated)
+
+
+COMPONENTS = [
+    *("task=digits", "rounds=2", "data.clients=3", "model.name=mlp", "model.hidden=[8]"),
+    *("model.components=10", "model.inputs=64", "privacy.unit=example", "privacy.examples=1438"),
+    *("privacy.lot=400", "privacy.delta=1e-4", "privacy.noise_multiplier=2.0"),
+    *("privacy.components_noise=3.0", "privacy.honest_fraction=0.6", "encoding.range=20.0"),
+    *("sampling.kind=everyone", "secagg.dropout=0.3", "secagg.protocol=ideal", "server.lr=1.0"),
+    *("faults.advertise=0.0", "faults.share=0.0", "faults.contribute=0.0", "engine=serial"),
+]
+
+
+def test_public_components_are_those_of_the_run_also_on_a_resume(tmp_path) -> None:
+    result = api.run("digits", overrides=[*COMPONENTS, "baselines=true"], out=tmp_path / "run",
+                     report=False)  # fmt: skip
+    figures = result.summary.baselines
+    assert figures["pooled"]["records"] == 1438
+    assert figures["pooled"]["metrics"]["test_loss"] < result.metrics["test_loss"]
+    before = (result.folder / BASELINES).read_bytes()
+    (result.folder / BASELINES).write_bytes(before.splitlines(keepends=True)[0])
+    api.resume(result.folder, report=False)
+    assert (result.folder / BASELINES).read_bytes() == before

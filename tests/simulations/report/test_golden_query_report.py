@@ -2,7 +2,7 @@
 
 ``tests/vectors/report/queries`` is a folder of every kind of query, one of them given up, one
 refused and one not asked; ``queries.txt`` beside it is the text of its page. Where a change of
-words is wanted, read the difference and write the text anew:
+words is wanted, read the difference and write the text anew, with tests/common in PYTHONPATH:
 ``python tests/simulations/report/test_golden_query_report.py``; with ``--folder`` the folder, too.
 """
 

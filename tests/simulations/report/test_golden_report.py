@@ -3,7 +3,7 @@
 ``tests/vectors/report/digits`` is a run folder with an audit; ``digits.txt`` beside it is the text
 of its page, a line an element, with what each figure shows and which colours it draws in. Where a
 change of words is wanted, read the difference and write the text anew:
-``python tests/simulations/report/test_golden_report.py``.
+``python tests/simulations/report/test_golden_report.py``, with tests/common in PYTHONPATH.
 """
 
 import shutil

@@ -92,7 +92,7 @@ def test_observers_have_one_name_and_order_in_every_table(place, protocol):
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_observers_have_the_same_name_and_order_in_the_report(protocol):
     text = report_text(2.5, protocol)
-    at = [text.index(f"<small>epsilon_{observer}</small>") for observer in OBSERVERS]
+    at = [text.index(f"<code>epsilon_{observer}</code>") for observer in OBSERVERS]
     assert at == sorted(at)
     assert all(observer_who(observer, protocol) in text for observer in OBSERVERS)
 

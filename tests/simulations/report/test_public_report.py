@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from zerosum.server.config import ConfigError
 from zerosum.server.planning.public_part import SETTINGS, WITHHELD
 from zerosum.server.privacy.run_ledger import SECRET_SEED
-from zerosum.server.runs.run_folder import METRICS, MODEL, SUMMARY, RunFolder
+from zerosum.server.runs.run_folder import METRICS, MODEL, SUMMARY, TEST_SET, RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.simulations import api
 from zerosum.simulations.commands.main import app
@@ -62,7 +62,8 @@ def runs(tmp_path_factory) -> tuple[Path, Path]:
     for name in ("metrics", "rounds_abandoned"):
         summaries[1][name] = summaries[0][name]
     RunFolder(second).write_json(SUMMARY, summaries[1])
-    (second / MODEL).write_bytes((first / MODEL).read_bytes())
+    for name in (MODEL, TEST_SET):
+        (second / name).write_bytes((first / name).read_bytes())
     return first, second
 
 
@@ -97,7 +98,7 @@ def test_no_number_that_depends_on_cohorts_is_in_a_public_report(runs, tmp_path)
     for name, folder in zip("ab", runs, strict=True):
         write_public_report(folder, tmp_path / name)
     here, there = texts(tmp_path / "a"), texts(tmp_path / "b")
-    tables = {"metrics.jsonl", "metrics.csv"}
+    tables = {"metrics.jsonl", "metrics.csv", "test-set.json"}
     assert here.keys() == {"report.html", "summary.json", "model.safetensors", *tables}
     assert here == there
     unlike = differing(runs)

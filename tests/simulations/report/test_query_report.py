@@ -352,6 +352,7 @@ ELEMENTS = {
     *("h1", "h2", "h3", "ul", "li", "span", "small", "strong", "code", "pre", "figure"),
     *("figcaption", "details", "summary", "table", "thead", "tbody", "tr", "th", "td"),
     *("svg", "g", "rect", "line", "circle", "path", "text"),
+    *("nav", "ol", "a", "dl", "dt", "dd", "h4"),
 }
 
 

@@ -106,7 +106,8 @@ def read(folder: RunFolder) -> Page:
     for _, attributes in page.tags:
         for name in ("src", "href", "xlink:href"):
             assert (attributes.get(name) or "#").startswith(("#", "data:image/png;base64,"))
-    assert not re.search(r"https?://|@import|<script|<link", page.html)
+    assert not re.search(r"https?://|@import|<link", page.html)
+    assert not page.foreign_scripts()
     assert len(page.html.encode()) < 1_000_000
     return page
 
@@ -170,6 +171,22 @@ def test_a_clip_that_adapts_is_drawn_over_the_rounds_beside_what_it_follows(tmp_
     assert "moved from 0.5 in round 1 to 0.7321 in round 5" in page.text
     assert "30.0 % were within the clip on average, where 70.0 % are wanted" in page.text
     assert len(page.alts()) == 10
+
+
+def test_a_constant_predictor_stands_beside_the_accuracy_and_in_its_chart(tmp_path: Path) -> None:
+    records = [record(1), record(2)]
+    reference = {
+        "predictor": "majority class",
+        "label": 3,
+        "metrics": {"test_accuracy": 0.125, "test_something": 1.0},
+    }
+    page = read(make_run(tmp_path / "run", records, summarize(records, reference=reference)))
+    assert re.search(r"Test accuracy</dt><dd>[\d.]+ %<small>majority class: 12.5 %<", page.html)
+    assert "majority class: 12.5 %" in page.alts()[0]
+    assert page.html.count("</svg>majority class: 12.5 %") == 1
+    # The control: of a run that goes on it is not said, as its figures are not the last.
+    going = read(make_run(tmp_path / "on", records, None, rounds=9))
+    assert "majority" not in going.text
 
 
 def test_a_clip_that_stays_is_not_drawn(whole: Page) -> None:
@@ -245,7 +262,7 @@ def test_hostile_text_is_shown_and_not_run(tmp_path: Path) -> None:
     summary["epsilon"]["sum"] = figure(None, reason=evil) | {"assumptions": [evil]}
     page = read(make_run(tmp_path / "<b>", records, summary, name=evil, task="<i>:x"))
     assert page.text.count(evil) >= 4
-    assert not {"script", "b", "i"} & {tag for tag, _ in page.tags}
+    assert not {"b", "i"} & {tag for tag, _ in page.tags}
 
 
 def test_a_figure_without_a_value_gives_its_reason(tmp_path: Path) -> None:

@@ -129,6 +129,6 @@ def readable(name: str) -> str:
     if name.isascii() or not any("\udc80" <= letter <= "\udcff" for letter in name):
         return name
     try:
-        return os.fsencode(name).decode("utf-8")
+        return name.encode("utf-8", "surrogateescape").decode("utf-8")
     except UnicodeError:  # its bytes are no UTF-8
         return name

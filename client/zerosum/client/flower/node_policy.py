@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from zerosum.client.files.operating_system import named_path
 from zerosum.client.files.private_files import open_regular
 from zerosum.client.files.toml_file import TomlError, parse_toml
 from zerosum.client.protocol.query_answer import columns_read
@@ -111,7 +112,7 @@ class NodeFile:
 
     @property
     def _table_path(self) -> Path:
-        return self.folder / ("" if self.table is None else self.table.path)
+        return self.folder / ("" if self.table is None else named_path(self.table.path))
 
 
 def read_policy(path: str) -> ClientPolicy:

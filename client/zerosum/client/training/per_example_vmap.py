@@ -178,8 +178,8 @@ class LoneLayers:
     """Finds what each example does to the layers of a model, with every example alone.
 
     Formal guarantees: the row of an example in every capture follows from that example. The
-    captures tell the gradients, because the weights are cut off inside the layers' calls and the
-    losses are seen to depend on them nowhere else.
+    captures tell the gradients, because the weights are cut off inside the layers' calls, where
+    they are seen to be the layers' own, and the losses are seen to depend on them nowhere else.
 
     Parameters
     ----------
@@ -193,6 +193,7 @@ class LoneLayers:
     def __init__(self, model: nn.Module, layers: set[nn.Module], losses: Losses) -> None:
         self._model = model
         self._layers = [layer for layer in model.modules() if layer in layers]
+        self._own = [(layer.weight, layer.bias) for layer in self._layers]
         self._losses = losses
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._shapes: dict[Any, list[torch.Size | None]] = {}
@@ -278,7 +279,8 @@ class LoneLayers:
         calls: list[list[Any]] = [[] for _ in self._layers]
         for place, layer in enumerate(self._layers):
             probe = None if probes is None else probes[place]
-            vars(layer)["forward"] = partial(_recorded, layer, calls[place], probe)
+            recorded = partial(_recorded, layer, self._own[place], calls[place], probe)
+            vars(layer)["forward"] = recorded
         try:
             yield calls
         finally:
@@ -287,8 +289,15 @@ class LoneLayers:
 
 
 def _recorded(
-    layer: Any, calls: list[Any], probe: torch.Tensor | None, inputs: torch.Tensor
+    layer: Any,
+    own: tuple[Any, Any],
+    calls: list[Any],
+    probe: torch.Tensor | None,
+    inputs: torch.Tensor,
 ) -> torch.Tensor:
+    # functional_call puts others in their place, made of them perhaps: cut off, nothing would tell.
+    if layer.weight is not own[0] or layer.bias is not own[1]:
+        raise NotLayerwise("a layer computes with other weights than its own")
     bias = None if layer.bias is None else layer.bias.detach()
     weight = layer.weight.detach()
     output: torch.Tensor

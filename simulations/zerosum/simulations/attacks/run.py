@@ -32,6 +32,7 @@ from zerosum.simulations.attacks.harness.results import Row, rows_of, shown, to_
 from zerosum.simulations.attacks.report.display import Rows
 from zerosum.simulations.attacks.report.page import write_attack_report
 from zerosum.simulations.attacks.report.table import to_markdown
+from zerosum.simulations.engine.one_at_a_time import alone
 from zerosum.simulations.terminal.durations import in_words
 from zerosum.simulations.terminal.logs import logged
 from zerosum.simulations.terminal.notebook import LiveLine
@@ -90,19 +91,20 @@ def attack(
         One line that names what was given, what is allowed and the cure.
     """
     request = AttackRequest(list(names), list(overrides), suite, seeds)
-    run = attack_run(request, Path(out) if out is not None else None)
-    line, before, began = LiveLine(), run.played, time.monotonic()
+    with alone("attack", nests=True):  # before there is a folder
+        run = attack_run(request, Path(out) if out is not None else None)
+        line, before, began = LiveLine(), run.played, time.monotonic()
 
-    def show(outcome: Outcome) -> None:
-        done = run.played
-        left = (time.monotonic() - began) / max(1, done - before) * (run.asked - done)
-        line.show(f"{done} of {run.asked} plays" + (f", {in_words(left)} left" if left else ""))
+        def show(outcome: Outcome) -> None:
+            done = run.played
+            left = (time.monotonic() - began) / max(1, done - before) * (run.asked - done)
+            line.show(f"{done} of {run.asked} plays" + (f", {in_words(left)} left" if left else ""))
 
-    line.show(f"{before} of {run.asked} plays")
-    try:
-        run.play(workers or cores(), show)
-    finally:
-        line.flush()
+        line.show(f"{before} of {run.asked} plays")
+        try:
+            run.play(workers or cores(), show)
+        finally:
+            line.flush()
     return Rows(run.rows, run.shown, run.folder.path)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from zerosum.client.files.operating_system import named_path
 from zerosum.server.config import ConfigError
 from zerosum.simulations.terminal.loading import loading
 from zerosum.simulations.terminal.progress import ProgressBar
@@ -242,7 +243,7 @@ def beside(file: Path, given: Path | None, named: str | None) -> Path | None:
     """
     if given is not None or named is None:
         return given
-    return Path(named) if Path(named).is_absolute() else file.parent / named
+    return file.parent / named_path(named)
 
 
 def say(text: str) -> None:

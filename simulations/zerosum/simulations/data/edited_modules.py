@@ -22,7 +22,7 @@ from types import ModuleType
 
 import zerosum
 from zerosum.client.given_task import GivenTask
-from zerosum.client.task import module_and_object
+from zerosum.client.task import TaskError, module_and_object
 
 _read: dict[str, tuple[ModuleType, str]] = {}
 """Of each module of a user's: the module, and the SHA-256 of its file when it was imported."""
@@ -31,6 +31,8 @@ _read: dict[str, tuple[ModuleType, str]] = {}
 @contextmanager
 def read_again(task: str) -> Iterator[None]:
     """Forget a task's modules, if one of their files was edited; the block imports them.
+
+    A name that is none of a task is left to who resolves it.
 
     Parameters
     ----------
@@ -41,16 +43,14 @@ def read_again(task: str) -> Iterator[None]:
     ------
     None
         While the task is resolved.
-
-    Raises
-    ------
-    TaskError
-        If the name is none of a task.
     """
-    if isinstance(task, GivenTask):
+    name = None
+    if not isinstance(task, GivenTask):
+        with suppress(TaskError):
+            name, _ = module_and_object(task)
+    if name is None:
         yield
         return
-    name, _ = module_and_object(task)
     own = list(_own_modules(name))
     if any(_is_edited(module, path) for module, path in own):
         for module, path in own:

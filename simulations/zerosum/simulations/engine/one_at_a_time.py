@@ -5,6 +5,7 @@ draws: both would end, with other bits each time. A run inside another's ``on_ro
 into the other's logs.
 """
 
+import multiprocessing
 import os
 import threading
 from collections.abc import Iterator
@@ -49,8 +50,15 @@ def alone(what: str, *, nests: bool = False) -> Iterator[None]:
     Raises
     ------
     BusyError
-        If something else goes on, in another thread or around this call.
+        If something else goes on, in another thread or around this call, or if a process that was
+        started to work for a script begins the script anew.
     """
+    # As multiprocessing itself finds it out. Left to it, each worker would play all of it again.
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise BusyError(
+            f"{what}: a worker process imports the script that started it, and would do all of it "
+            'again: put what the script does under: if __name__ == "__main__":'
+        )
     mine = _Holder(os.getpid(), threading.get_ident(), what, nests)
     with _guard:
         # Of a process that forked in the midst of a run, that run goes on in its parent alone.

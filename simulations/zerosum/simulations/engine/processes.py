@@ -17,11 +17,12 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
+from types import ModuleType
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from zerosum.client.files.operating_system import KILL
@@ -118,6 +119,9 @@ class WorkerProcesses(Generic[GivenOrder]):
         anew and may use as many threads as they like, which do not survive a fork.
     grace_seconds : float
         For which a worker at work is given time to tidy up, before it is killed.
+    with_script : bool
+        Whether spawned workers import the script that runs, as Python lets them: orders may be of
+        its classes. Without, a script needs no `if __name__ == "__main__":`, nor to be a file.
     """
 
     def __init__(
@@ -126,10 +130,11 @@ class WorkerProcesses(Generic[GivenOrder]):
         count: int,
         method: Literal["fork", "spawn"],
         grace_seconds: float = GRACE_SECONDS,
+        with_script: bool = True,
     ) -> None:
         self._prepare, self._grace_seconds = prepare, grace_seconds
         self._context: Any = multiprocessing.get_context(method)
-        self._method = method
+        self._method, self._with_script = method, with_script
         self._forked = method == "fork"
         self._places = set(range(count))
         self._workers: list[_Worker[GivenOrder]] = []
@@ -194,7 +199,7 @@ class WorkerProcesses(Generic[GivenOrder]):
             target=_serve, args=(theirs, inherited, self._prepare, place), daemon=self._forked
         )
         self._workers.append(_Worker(place, process, ours))
-        with _starting(self._method):
+        with _starting(self._method), nullcontext() if self._with_script else _script_hidden():
             process.start()
         theirs.close()
 
@@ -304,6 +309,17 @@ def _starting(method: str) -> Iterator[None]:
         # Python warns of threads at a fork; a worker uses none of what they hold.
         warnings.simplefilter("ignore", DeprecationWarning)
         yield
+
+
+@contextmanager
+def _script_hidden() -> Iterator[None]:
+    """Let a process that is spawned meanwhile import no script: it asks what `__main__` is."""
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 def _serve(

@@ -12,6 +12,7 @@ from uuid import uuid4
 import tomli_w
 
 from zerosum.client.files.file_errors import reason
+from zerosum.client.files.operating_system import readable
 from zerosum.server.config import ConfigError
 from zerosum.simulations.new.kinds import WORDS, Kind, kind_of, package_of
 from zerosum.simulations.new.look import FEWEST_RECORDS, DataDescription, literal, look, reading_of
@@ -193,9 +194,10 @@ def _seen_from(folder: Path, data: Path) -> str:
     A path that was given whole stays so: it holds wherever the app is moved.
     """
     if data.is_absolute():
-        return data.as_posix()
+        return readable(data.as_posix())
     there = data.absolute().parent.resolve() / data.name
-    return Path(os.path.relpath(there, folder.parent.resolve() / folder.name)).as_posix()
+    way = os.path.relpath(there, folder.parent.resolve() / folder.name)
+    return readable(Path(way).as_posix())
 
 
 def _write(folder: Path, made: Made) -> None:

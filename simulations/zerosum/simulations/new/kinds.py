@@ -7,6 +7,7 @@ import sys
 from enum import StrEnum
 from pathlib import Path
 
+from zerosum.client.files.operating_system import readable
 from zerosum.server.config import ConfigError
 
 
@@ -57,6 +58,7 @@ def package_of(name: str) -> str:
     ConfigError
         If Flower takes no app of that name, or the package would hide another from the nodes.
     """
+    name = readable(name)
     if not _NAME.fullmatch(name):
         better = re.sub(r"[^A-Za-z0-9]+", "-", name, flags=re.ASCII).strip("-0123456789")[:32]
         cure = f'; did you mean "{better}"?' if _NAME.fullmatch(better) else ""

@@ -12,6 +12,7 @@ from uuid import uuid4
 import tomli_w
 
 from zerosum.client.files.file_errors import reason
+from zerosum.client.files.operating_system import readable
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.schema import template
 from zerosum.client.queries.table_files import header
@@ -144,11 +145,12 @@ def _written(begun: Path, folder: Path, data: Path | None) -> QueriesApp:
     (begun / "nodes").mkdir(mode=0o700)
     for table in tables:
         table.parent.mkdir(mode=0o700)
+    named = readable(file)
     columns, rows = _sample(tables) if data is None else _dealt(data, tables)
     values = {
         "name": folder.name,
-        "file": file,
-        "rows_words": "a third of the sample's rows" if data is None else f"a third of `{file}`",
+        "file": named,
+        "rows_words": "a third of the sample's rows" if data is None else f"a third of `{named}`",
         "schema": _SAMPLE_SCHEMA if data is None else template(data),
         "queries": _SAMPLE_QUERIES if data is None else _QUERIES,
         "columns": _toml(columns),
@@ -156,7 +158,7 @@ def _written(begun: Path, folder: Path, data: Path | None) -> QueriesApp:
     for name, template_name in _FILES.items():
         (begun / name).write_text(filled(template_name, values), encoding="utf-8", newline="\n")
     for table in tables:
-        text = filled("queries/zerosum-node.toml", values | {"file": _escaped(file)})
+        text = filled("queries/zerosum-node.toml", values | {"file": _escaped(named)})
         (table.parent / "zerosum-node.toml").write_text(text, encoding="utf-8", newline="\n")
     return QueriesApp(folder, tuple(rows), to_edit=data is not None)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
+from zerosum.client.files.operating_system import named_path, readable
 from zerosum.client.protocol.noise_source import SeededEntropy
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.schema import Schema
@@ -217,8 +218,8 @@ class Federation(Analyst):
         if given is None:
             raise QueryError("data is missing: name a CSV or Parquet file, as data = table.csv")
         if isinstance(given, str | Path):
-            path = Path(given)
-            known = {"data": str(path.resolve()), "fingerprint": fingerprint(path)}
+            path = named_path(str(given)).resolve()
+            known = {"data": readable(str(path)), "fingerprint": fingerprint(path)}
             file = file.changed(**known)
             dealt = deal_file(file.plan, file.domains)
         else:
@@ -262,8 +263,9 @@ class Federation(Analyst):
         if given is None:
             raise QueryError(f"{folder}: its data were in memory: give them again")
         if isinstance(given, str | Path):
-            plan = file.plan.model_copy(update={"data": str(Path(given).resolve())})
-            now = fingerprint(Path(given))
+            path = named_path(str(given)).resolve()
+            plan = file.plan.model_copy(update={"data": readable(str(path))})
+            now = fingerprint(path)
             dealt = deal_file(plan, file.domains)
         else:
             dealt = dealt_of(given, file.plan, file.domains)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from zerosum.client.files.operating_system import named_path
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.schema import Schema
 from zerosum.client.queries.table import Table, check_file, read_table
@@ -128,7 +129,7 @@ def deal_file(plan: QueryPlan, schema: Schema) -> DealtTable:
         If the file or its columns cannot be read, or neither or both of ``clients`` and ``by`` are
         given.
     """
-    path = Path(plan.data or "")
+    path = named_path(plan.data or "")
     _check_dealing(plan)
     table = read_table(path, schema, plan.rename)
     if plan.by is None:

@@ -8,8 +8,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from zerosum.simulations.report.places import ticks
-
 Reals = NDArray[np.float64]
 
 _MOST_POINTS: Final = 300
@@ -79,7 +77,7 @@ class Series:
     low, high : numpy.ndarray, optional
         Ends of a band around the line, or of a bar at each point.
     shape : str
-        Of the points: "o", "s", "^", "D", "v" or "P".
+        Of the points: "o", "s", "^", "D", "v" or "P"; empty: no marks.
     dash : str
         Of the line: "-", "--" or ":"; empty: no line.
     bars : bool
@@ -210,11 +208,11 @@ def linear(
     if high <= low:
         high = low + (abs(low) or 1.0)
         low = low if math.isfinite(least) else low - (high - low)
-    marks = ticks(low, high)
-    step = marks[1] - marks[0] if len(marks) > 1 else high - low
+    step = _step(low, high)
     low = low if math.isfinite(least) else step * math.floor(low / step + 1e-9)
     high = high if math.isfinite(most) else step * math.ceil(high / step - 1e-9)
-    places = (round(place / step) * step for place in ticks(low, high))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    places = [step * each for each in range(first, last + 1)]
     write = mark or _plain
     return Axis(label, low, high, tuple((place, write(place)) for place in places), say)
 
@@ -257,7 +255,7 @@ def round_axis(rounds: Sequence[int]) -> Axis:
         Half a round wider to either side.
     """
     low, high = min(rounds), max(rounds)
-    step = max(1, round(ticks(low, high)[-1] - ticks(low, high)[-2])) if high - low > 3 else 1
+    step = max(1, round(_step(low, high)))
     first = step * -(-low // step)
     places = list(range(first, high + 1, step))
     return Axis(
@@ -280,6 +278,15 @@ def grouped(rounds: Sequence[int], *values: Reals) -> tuple[Reals, list[Reals]]:
     sizes = np.diff(starts, append=len(rounds))
     borders = np.append(np.asarray(rounds)[starts] - 0.5, rounds[-1] + 0.5)
     return borders, [np.add.reduceat(series, starts) / sizes for series in values]
+
+
+def _step(low: float, high: float) -> float:
+    """Return the smallest round number that goes six times at most into the way between two."""
+    rough = (high - low) / _MOST_TICKS
+    if rough <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(power * each for each in (1, 2, 5, 10) if power * each >= rough * (1 - 1e-9))
 
 
 def _plain(value: float) -> str:

@@ -157,7 +157,7 @@ def _points(x: Reals, y: Reals) -> str:
 def _series(chart: Chart, series: Series) -> dict[str, Any]:
     x, y = chart.x.part(series.x), chart.y.part(series.y)
     known = np.isfinite(y)
-    marked = np.count_nonzero(known) <= _MOST_MARKERS
+    marked = series.shape and np.count_nonzero(known) <= _MOST_MARKERS
     ends: tuple[Reals, Reals] | None = None
     if series.low is not None and series.high is not None:
         ends = chart.y.part(series.low), chart.y.part(series.high)

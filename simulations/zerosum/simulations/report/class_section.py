@@ -163,7 +163,7 @@ def reliability_diagram(bins: Sequence[Mapping[str, Any]]) -> Markup:
     parts = [_grid(wide, high)]
     bar = Markup(
         '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" fill="var(--accent)" '
-        'fill-opacity="{:.2f}"><title>{}</title></rect>'
+        'fill-opacity="{:.2f}" stroke="var(--accent)"><title>{}</title></rect>'
     )
     most = max(each["examples"] for each in used)
     for each in used:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from zerosum.client.training.metric_names import direction as direction_of_name
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.observers import OBSERVERS, ObserverName
@@ -28,9 +29,6 @@ _NOT_THE_METHOD = (
 
 PRIVACY_KEYS = ("privacy.epsilon", "privacy.noise_multiplier")
 """Keys along which one method trades accuracy for privacy."""
-
-_HIGHER = ("accuracy", "auc", "f1", "precision", "recall", "r2", "score")
-_LOWER = ("loss", "error", "mse", "mae", "rmse", "perplexity", "brier", "ece")
 
 
 @dataclass(frozen=True)
@@ -230,10 +228,8 @@ class Comparison:
 
 def direction(metric: str) -> int:
     """Return 1 where a larger metric is better, -1 where a smaller is, 0 where nobody knows."""
-    parts = metric.split("_")
-    if any(word in parts for word in _LOWER):
-        return -1
-    return int(any(word in parts for word in _HIGHER))
+    name = metric.removeprefix("test_").removeprefix("federated_")
+    return {"max": 1, "min": -1, None: 0}[direction_of_name(name)]  # as for evaluation.best
 
 
 def compare(candidates: Sequence[Candidate]) -> Comparison:

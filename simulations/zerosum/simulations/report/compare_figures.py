@@ -153,7 +153,7 @@ def _frontier(comparison: Comparison) -> Drawing | None:
         for index, family in enumerate(families)
     ]
     ring = Series("on the frontier", "ink", at, means, dash="", ring=True)
-    levels = ()
+    levels: tuple[Level, ...] = ()
     if reference is not None:
         label = f"no such bound: {reference.label}"
         levels = (Level(label, reference.metrics[metric].mean),)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from zerosum.client.files.durable_append import replace_file
 from zerosum.client.files.file_errors import reason
+from zerosum.client.files.operating_system import readable
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.observers import OBSERVERS, observer_title
 from zerosum.server.privacy.rounding import epsilon_text
@@ -68,8 +69,8 @@ def write_comparison(
     """
     figures = drawings(comparison)
     page = render_comparison(comparison, out, figures, sources)
-    files = {PAGE: page.encode(errors="backslashreplace")}
-    files[TABLE] = csv_of(comparison).encode(errors="backslashreplace")
+    files = {PAGE: readable(page).encode(errors="backslashreplace")}
+    files[TABLE] = readable(csv_of(comparison)).encode(errors="backslashreplace")
     for drawing in figures if plots is not None else ():
         files[f"{_file_name(drawing.name)}.{plots}"] = drawing.file(str(plots))
     if plots is not None:
@@ -234,7 +235,7 @@ def _address(report: Path, out: Path) -> str:
         relative = os.path.relpath(report.resolve(), out.resolve())
     except ValueError:  # on another drive of Windows
         return ""
-    return urllib.parse.quote(Path(relative).as_posix())
+    return urllib.parse.quote(os.fsencode(Path(relative).as_posix()))
 
 
 def _file_name(name: str) -> str:

@@ -12,6 +12,7 @@ from zerosum.secagg.stages import Stage
 from zerosum.server.privacy.noised_ratio import NOISE_STD
 from zerosum.server.privacy.observers import OBSERVERS, ObserverName
 from zerosum.server.privacy.rounding import epsilon_text
+from zerosum.server.runs.reference_words import reference_of
 from zerosum.simulations.report import words
 from zerosum.simulations.report.chart import (
     Axis,
@@ -28,6 +29,7 @@ from zerosum.simulations.report.chart import (
 )
 from zerosum.simulations.report.chart_page import Picture, drawn
 from zerosum.simulations.report.record import RunRecord, Sight
+from zerosum.simulations.report.reference_rows import reference_in_words
 
 _SHAPES: Final[Mapping[ObserverName, str]] = {"release": "o", "sum": "s", "local": "^"}
 _METRICS_SHOWN = 6
@@ -96,14 +98,22 @@ def _metric(
             f"{label}: {words.metric(what, values[0])} in round {at[0]}, "
             f"{words.metric(what, values[-1], run.noise_of(f'{where}_{what}'))} in round {at[-1]}"
         )
+    levels = _reference(run, what)
     if what == "accuracy":
         upward = _accuracy([each.y for each in lines], "")
-    else:
-        upward = linear("", _all(lines), words.number)  # the title says what
+    else:  # the title says what
+        upward = linear("", [*_all(lines), *(level.y for level in levels)], words.number)
+    described += [level.label for level in levels]
     alt = f"{words.title(what)} against rounds; {'; '.join(described)}."
     caption = "; ".join(described) + "."
-    chart = _over_rounds(run, upward, *lines)
+    chart = _over_rounds(run, upward, *lines, levels=levels)
     return Picture(words.title(what), drawn(chart, alt), caption[0].upper() + caption[1:])
+
+
+def _reference(run: RunRecord, what: str) -> list[Level]:
+    """Return what a predictor that looks at nothing gives of a metric, where it is known."""
+    found = reference_in_words(run, f"test_{what}")
+    return [Level(found, reference_of(run.summary)[f"test_{what}"])] if found else []
 
 
 def _all(lines: Sequence[Series]) -> NDArray[np.float64]:
@@ -125,7 +135,9 @@ def _over_rounds(
     shade = None
     if abandoned.any():
         borders, (shares,) = grouped(numbers, abandoned.astype(np.float64))
-        shade = Shade("abandoned round", borders, shares)
+        one = len(shares) == len(numbers)
+        label = "abandoned round" if one else "part of the rounds abandoned"
+        shade = Shade(label, borders, shares)
     return Chart(round_axis(numbers), upward, lines, levels=tuple(levels), shade=shade)
 
 

@@ -17,10 +17,10 @@ from zerosum.server.spec import Experiment
 from zerosum.simulations.report import figures, words
 from zerosum.simulations.report.bounds import audit_section
 from zerosum.simulations.report.class_section import class_section
-from zerosum.simulations.report.drawing import png_of
 from zerosum.simulations.report.html import fill
+from zerosum.simulations.report.images import png_of
 from zerosum.simulations.report.record import RunRecord, Sight, read_run
-from zerosum.simulations.report.reference_rows import reference_table
+from zerosum.simulations.report.reference_rows import reference_in_words, reference_table
 from zerosum.simulations.terminal.printable import shell_command
 
 # Bounds keep the page under a megabyte, whatever the number of rounds: mail programs and browsers
@@ -118,6 +118,7 @@ def _tiles(run: RunRecord) -> Iterator[tuple[str, str, str]]:
         noise = run.noise_of(name)
         notes = [UNTRAINED] if run.untrained else []
         notes += [f"of round {earlier[name]}"] if name in earlier else []
+        notes += [beside] if (beside := reference_in_words(run, name)) else []
         notes += [] if noise is None else ["with the standard deviation of its noise"]
         yield words.title(name), words.metric(name, value, noise), ", ".join(notes)
     for name in OBSERVERS:

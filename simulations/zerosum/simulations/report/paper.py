@@ -25,6 +25,7 @@ POINTS: Final = 7.5
 
 _TEXT: Final = POINTS / 72
 _COLUMNS: Final = 2
+_MOST_MARKED: Final = 20
 
 _PLAIN_TEXT: Any = {"svg.fonttype": "none", "pdf.fonttype": 42, "svg.hashsalt": "zerosum"}
 """Text stays text, which is searched and copied; identifiers are the same each time."""
@@ -65,7 +66,8 @@ def figure_of(chart: Chart) -> tuple[Figure, Axes]:
     figure : Figure
     axes : Axes
     """
-    key = _key([each.label for each in (*chart.series, *chart.levels)])
+    labelled = [each.label for each in chart.series] + [each.label for each in chart.levels]
+    key = _key(labelled)
     figure, axes = _axes(chart, key)
     labels = iter(key.labels)
     for each in chart.series:
@@ -106,9 +108,6 @@ def _series(axes: Axes, series: Series, label: str) -> None:
         marker=series.shape if series.ring or len(x) <= _MOST_MARKED else "",
         **(ring if series.ring else point),
     )  # fmt: skip
-
-
-_MOST_MARKED: Final = 20
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ private records without noise.
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -49,6 +49,15 @@ from zerosum.simulations.report.record import RunRecord, read_run
 
 _OF_ENDS: Final = ("best", "ended_by", "planned_rounds")
 """What the summary says of the best model and of a run's end."""
+
+_TEST_SET: Final = (
+    *("round", "examples", "undefined", "classes", "classes_present", "accuracy"),
+    *("balanced_accuracy", "macro_f1", "confused", "confusion", "per_class", "calibration"),
+)
+"""What of ``test-set.json`` is public: numbers, and no text that a task's error may have filled."""
+
+_REFERENCE: Final = ("predictor", "label", "metrics")
+"""What of a constant predictor is, likewise."""
 
 _COUNTED: Final = ("slack", "participations")
 """Parts of a bound that follow from how many took part."""
@@ -126,8 +135,9 @@ def public_record(folder: RunFolder) -> RunRecord:
         # Of models that are released, by a public metric; when the run ended anybody can count.
         **{name: run.summary[name] for name in _OF_ENDS if name in run.summary},
     )
-    if run.finished and run.summary.reference:
-        summary |= {"reference": run.summary.reference}
+    reference = {name: value for name, value in run.summary.reference.items() if name in _REFERENCE}
+    if run.finished and reference:
+        summary |= {"reference": reference}
     return RunRecord(
         name=run.experiment.name,
         experiment=experiment,
@@ -136,8 +146,15 @@ def public_record(folder: RunFolder) -> RunRecord:
         summary=summary,
         finished=run.finished,
         bounds={"release": bound},
-        test_set=run.test_set,
+        test_set=_public_test_set(run.test_set),
     )
+
+
+def _public_test_set(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what ``test-set.json`` says in numbers; nothing where it has a reason alone."""
+    if "left_out" in document:
+        return {}
+    return {name: value for name, value in document.items() if name in _TEST_SET}
 
 
 def _public_summary(summary: Summary) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from zerosum.server.runs.reference_words import (
     reference_of,
 )
 from zerosum.simulations.report import words
+from zerosum.simulations.report.record import RunRecord
 
 INSIDE: Final = (
     "Clients alone and all records together were trained without noise on private records: no "
@@ -37,6 +38,26 @@ class ReferenceTable:
     headers: list[str]
     rows: list[list[str]]
     notes: list[str]
+
+
+def reference_in_words(run: RunRecord, metric: str) -> str:
+    """Return what stands beside a figure of the model: what a constant predictor gives.
+
+    Parameters
+    ----------
+    run : RunRecord
+        Finished, or there is nothing beside it.
+    metric : str
+        As "test_accuracy".
+
+    Returns
+    -------
+    str
+        As "majority class: 10.0 %"; empty where it is not known.
+    """
+    value = reference_of(run.summary).get(metric) if run.finished else None
+    predictor = run.summary.reference.get("predictor")
+    return "" if value is None else f"{predictor}: {words.metric(metric, value)}"
 
 
 def reference_table(summary: Summary) -> ReferenceTable | None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import Final
 
 from zerosum.client.spec import MEANINGFUL_EPSILON
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
@@ -18,6 +19,9 @@ COUNTS = "holds for readers of the public report; this one shows counts"
 PUBLIC = "holds for readers of this report, which has no cohort sizes, survivors or participations"
 """What stands beside it in a public report."""
 
+
+_SHORT: Final = {"auc": "AUC", "f1": "F1", "mae": "MAE", "mse": "MSE", "rmse": "RMSE", "r2": "R²"}
+"""Parts of a metric's name that are short for something."""
 
 _ENDED = {
     "patience": ", ended by evaluation.patience: the metric had not improved for so many",
@@ -90,7 +94,8 @@ def metric(name: str, value: float, noise: float | None = None) -> str:
 
 def title(name: str) -> str:
     """Write a key of metrics.jsonl as a person reads it."""
-    return name.replace("_", " ").capitalize()
+    text = " ".join(_SHORT.get(part, part) for part in name.split("_"))
+    return text[:1].upper() + text[1:]
 
 
 def count(n: int, noun: str) -> str:

@@ -68,7 +68,7 @@ PSNR = Named("inversion", (Metric("PSNR", "dB"),))
 def test_a_curve_is_drawn_where_cells_lie_on_its_axis_alone(at, title):
     drawn = page(PSNR, [case({at: 1.0}, "a"), case({at: 10.0}, "a", "b")], values)
     assert f"<h3>{title}: inversion</h3>" in drawn
-    assert drawn.count("<svg") == 1
+    assert drawn.count('class="chart"') == 1
     assert page(PSNR, [case({}), case({}, "b")], values).count("<svg") == 0
 
 
@@ -139,11 +139,11 @@ def test_hostile_names_are_text_everywhere():
     pairs = {"reconstruction": np.zeros((1, 2, 3, 3))}
     cases = [case({"cohort": c}, HOSTILE, HOSTILE + str(c)) for c in (1.0, 2.0)]
     drawn = page(attack, cases, lambda n: values(n, HOSTILE), pairs)
-    assert "<script" not in drawn
+    assert drawn.count("<script") == 1  # the page's own, which its policy names by a hash
     assert "&lt;script&gt;" in drawn
     labels = np.arange(4) % 2 == 0
     ranked = {HOSTILE: Ranking(np.arange(4.0), labels)}
-    assert "<script" not in page(attack, cases, lambda n: ranked)
+    assert page(attack, cases, lambda n: ranked).count("<script") == 1
 
 
 def test_the_page_is_one_file_that_loads_nothing(tmp_path):

@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 from zerosum.simulations.attacks.harness.play import Cell, Outcome, play
@@ -62,7 +63,7 @@ def played_apart(
     left = deque(jobs)
     # Attacks may use torch's threads before and after, which do not survive a fork.
     processes: WorkerProcesses[Job] = WorkerProcesses(
-        partial(_player, log_path), min(workers, len(jobs)), "spawn"
+        partial(_player, log_path), min(workers, len(jobs)), "spawn", with_script=_of_script(jobs)
     )
     with closing(processes), closing(processes.answers(left)) as answers:
         for answered in answers:
@@ -70,6 +71,14 @@ def played_apart(
                 yield from _failed(answered, answered.answer, left)
             else:
                 yield answered.answer
+
+
+def _of_script(jobs: Sequence[Job]) -> bool:
+    """Tell whether jobs have parts that the script that runs has defined."""
+    try:
+        return b"__main__" in ForkingPickler.dumps(jobs).tobytes()
+    except Exception:  # whatever pickling runs into; each job fails by itself
+        return True
 
 
 def _failed(answered: Answered[Job], failure: Failure, jobs: deque[Job]) -> Iterator[Outcome]:

@@ -18,8 +18,8 @@ from zerosum.simulations.attacks.harness.results import (
 )
 from zerosum.simulations.attacks.report import table as table_text
 from zerosum.simulations.attacks.report.pictures import curves, key_of, keys_of, roc
-from zerosum.simulations.report.drawing import png_of
 from zerosum.simulations.report.html import fill
+from zerosum.simulations.report.images import png_of
 
 _GRIDS_SHOWN = 24
 _PAIRS_SHOWN = 8

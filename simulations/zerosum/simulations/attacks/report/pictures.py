@@ -3,30 +3,25 @@
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from zerosum.simulations.attacks.harness.interface import Defense
 from zerosum.simulations.attacks.harness.metrics import Ranking
 from zerosum.simulations.attacks.harness.play import Cell, Outcome
 from zerosum.simulations.attacks.harness.results import Row
 from zerosum.simulations.attacks.report.table import epsilon_text
-from zerosum.simulations.report.drawing import (
-    Picture,
-    colour,
-    legend,
-    line,
-    log_scale,
-    new_axes,
-    plain_ticks,
-    to_svg,
-)
+from zerosum.simulations.report import chart
+from zerosum.simulations.report.chart import Chart, Level, Series
+from zerosum.simulations.report.chart_page import Picture, drawn
 
 _COLOURS = ("accent", "local", "release", "part1", "part5", "part3", "part2", "sum")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_SHAPES = ("o", "s", "^", "D", "v", "P", "o", "s")
 _LABEL_CHARACTERS = 46
+_STEPS = 400
+"""Places of a ROC that a screen can tell apart, either way."""
+
 _LEAST_RATE = 1e-3
 """Where the log axes of a ROC begin: few suites have units enough for a rate below it."""
 
@@ -170,48 +165,51 @@ def _kind(protection: Defense) -> str:
 def _curve(attack: str, axis: Axis, points: Sequence[_Point], name: str) -> Picture:
     metrics = dict.fromkeys(point.row.metric for point in points)
     unit = points[0].row.unit
-    axes = new_axes(axis.label, _plain(" / ".join(metrics) + (f", {unit}" if unit else "")))
     placed = _placed({point.at for point in points}, axis.log)
     series = _series(points)
-    drawn = dict(list(series.items())[: len(_COLOURS)])
-    for index, (label, of) in enumerate(drawn.items()):
-        _draw(axes, index, label, [placed[point.at] for point in of], [point.row for point in of])
-    if len(metrics) == 1:
-        _draw_baseline(axes, points)
-    _scale(axes, axis, placed)
-    legend(axes, columns=1)
+    shown = dict(list(series.items())[: len(_COLOURS)])
+    lines = [
+        _line(index, label, [placed[point.at] for point in of], [point.row for point in of])
+        for index, (label, of) in enumerate(shown.items())
+    ]
+    levels = _baseline(points) if len(metrics) == 1 else ()
+    heights = [value for one in lines for part in (one.y, one.low, one.high) if part is not None
+               for value in part.tolist()]  # fmt: skip
+    upward = chart.linear(
+        " / ".join(metrics) + (f", {unit}" if unit else ""),
+        [*heights, *(level.y for level in levels)],
+        lambda v: f"{v:.3g}",
+    )
     title = f"{axis.title}: {attack}"
-    caption = _caption(axis, drawn, len(series) - len(drawn))
-    return Picture(title, to_svg(axes, name, f"{title}. {axis.says}"), caption)
+    caption = _caption(axis, shown, len(series) - len(shown))
+    picture = Chart(_across(axis, placed), upward, tuple(lines), levels=levels)
+    return Picture(title, drawn(picture, f"{title}. {axis.says}"), caption)
 
 
-def _draw(axes: Axes, index: int, label: str, x: Sequence[float], rows: Sequence[Row]) -> None:
-    """Draw one series, and its figures' intervals."""
-    line(
-        axes,
+def _line(index: int, label: str, x: Sequence[float], rows: Sequence[Row]) -> Series:
+    """Return one series with its figures' intervals."""
+    known = [_bounded(row) for row in rows]
+    low, high = (
+        np.array([end if held and end is not None else math.nan
+                  for end, held in zip(ends, known, strict=True)])
+        for ends in ([row.low for row in rows], [row.high for row in rows])
+    )  # fmt: skip
+    return Series(
+        _short(label),
+        _COLOURS[index],
         np.array(x),
         np.array([row.value for row in rows], dtype=np.float64),
-        _COLOURS[index],
-        _plain(label),
-        marker=_MARKERS[index],
-        dashed=rows[0].metric == "main accuracy",
-    )
-    bounded = [(at, row) for at, row in zip(x, rows, strict=True) if _bounded(row)]
-    axes.vlines(
-        [at for at, _ in bounded],
-        [row.low or 0.0 for _, row in bounded],
-        [row.high or 0.0 for _, row in bounded],
-        color=colour(_COLOURS[index]),
-        linewidth=1,
-        alpha=0.6,
+        low,
+        high,
+        shape=_SHAPES[index],
+        dash="--" if rows[0].metric == "main accuracy" else "-",
+        bars=True,
     )
 
 
-def _draw_baseline(axes: Axes, points: Sequence[_Point]) -> None:
+def _baseline(points: Sequence[_Point]) -> tuple[Level, ...]:
     baselines = [point.row.baseline for point in points if point.row.baseline is not None]
-    if baselines:
-        middle = float(np.median(baselines))
-        axes.axhline(middle, color=colour("muted"), lw=1, ls=":", label="baseline")
+    return (Level("baseline", float(np.median(baselines))),) if baselines else ()
 
 
 def _caption(axis: Axis, drawn: Mapping[str, Sequence[_Point]], hidden: int) -> str:
@@ -253,17 +251,17 @@ def _placed(values: Iterable[float], log: bool) -> dict[float, float]:
     return {value: value if value > 0 or not log else least / 10 for value in values}
 
 
-def _scale(axes: Axes, axis: Axis, placed: Mapping[float, float]) -> None:
-    if axis.log:
-        log_scale(axes, "x", np.array(list(placed.values())))
-        nothing = placed.get(0.0)
-        plain_ticks(
-            axes.xaxis,
-            lambda v, _: "none" if nothing is not None and v <= nothing * 1.01 else f"{v:,.4g}",
-        )
-    else:
-        plain_ticks(axes.xaxis)
-    plain_ticks(axes.yaxis, lambda v, _: f"{v:.3g}")
+def _across(axis: Axis, placed: Mapping[float, float]) -> chart.Axis:
+    say = {place: f"{axis.label}: {value:g}" for value, place in placed.items()}.get
+    places = list(placed.values())
+    if not axis.log:
+        return chart.linear(axis.label, places, lambda v: say(v) or f"{v:g}")
+    across = chart.logarithmic(axis.label, places, lambda v: say(v) or f"{v:g}")
+    nothing = placed.get(0.0)
+    if nothing is None:
+        return across
+    ticks = [(place, text) for place, text in across.ticks if place > 3 * nothing]
+    return replace(across, ticks=((nothing, "none"), *ticks))
 
 
 def roc(rows: Sequence[Row], outcomes: Sequence[Outcome], cells: Sequence[Cell]) -> list[Picture]:
@@ -301,23 +299,22 @@ def _ranked(metric: str, outcomes: Sequence[Outcome]) -> Ranking | None:
 
 
 def _roc(attack: str, ranked_rows: Sequence[tuple[Row, Ranking]], name: str) -> Picture:
-    axes = new_axes("false-positive rate", "true-positive rate")
     several = len({row.setting for row, _ in ranked_rows}) > 1
-    rates = []
+    rates, lines = [], []
     for index, (row, ranked) in enumerate(ranked_rows[: len(_COLOURS)]):
         false, true = roc_points(ranked)
         label = f"{row.setting}, {row.protection}" if several else row.protection
-        drawn = np.maximum(false, _LEAST_RATE), np.maximum(true, _LEAST_RATE)
-        axes.plot(*drawn, color=colour(_COLOURS[index]), lw=1.6, label=_plain(label))
-        at = float(np.max(true[false <= 0.01], initial=0.0))
-        rates.append(f"{label}: {at:.1%} (epsilon {epsilon_text(row)})")
+        at, up = np.maximum(false, _LEAST_RATE), np.maximum(true, _LEAST_RATE)
+        kept = _apart(at, up)
+        lines.append(Series(_short(label), _COLOURS[index], at[kept], up[kept]))
+        found = float(np.max(true[false <= 0.01], initial=0.0))
+        rates.append(f"{label}: {found:.1%} (epsilon {epsilon_text(row)})")
     diagonal = np.array([_LEAST_RATE, 1.0])
-    axes.plot(diagonal, diagonal, color=colour("muted"), lw=1, ls=":", label="guessing")
-    for which in ("x", "y"):
-        log_scale(axes, which, diagonal)
-    axes.set_xlim(_LEAST_RATE, 1.0)
-    axes.set_ylim(_LEAST_RATE, 1.05)
-    legend(axes, columns=1)
+    lines.append(Series("guessing", "muted", diagonal, diagonal, shape="", dash=":"))
+    across, upward = (
+        replace(chart.logarithmic(f"{which}-positive rate", diagonal, say), low=_LEAST_RATE, high=1)
+        for which, say in (("false", lambda v: f"false {v:.2%}"), ("true", lambda v: f"{v:.1%}"))
+    )
     hidden = len(ranked_rows) - len(rates)
     more = f" {hidden} more cells are in the table alone." if hidden > 0 else ""
     says = (
@@ -326,7 +323,14 @@ def _roc(attack: str, ranked_rows: Sequence[tuple[Row, Ranking]], name: str) -> 
     )
     caption = f"{says} Found at 1 % false alarms: {'; '.join(rates)}.{more}"
     title = f"Members found: {attack}"
-    return Picture(title, to_svg(axes, name, f"{title}. {says}"), caption)
+    return Picture(title, drawn(Chart(across, upward, tuple(lines)), f"{title}. {says}"), caption)
+
+
+def _apart(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return which points of a curve on two log axes differ on a screen, the last one too."""
+    places = np.round(_STEPS * np.log([x, y]) / -math.log(_LEAST_RATE))
+    moved = np.any(np.diff(places, axis=1) != 0, axis=0)
+    return np.concatenate(([True], moved | (np.arange(moved.size) == moved.size - 1)))
 
 
 def roc_points(ranked: Ranking) -> tuple[np.ndarray, np.ndarray]:
@@ -348,7 +352,6 @@ def _bounded(row: Row) -> bool:
     )
 
 
-def _plain(label: str) -> str:
-    """Return a label that is drawn as it is: no formula, not hidden, not too long."""
-    short = label if len(label) <= _LABEL_CHARACTERS else label[: _LABEL_CHARACTERS - 1] + "…"
-    return " " + "".join(c if c.isprintable() else " " for c in short).replace("$", r"\$")
+def _short(label: str) -> str:
+    """Return a label that is not too long for a key."""
+    return label if len(label) <= _LABEL_CHARACTERS else label[: _LABEL_CHARACTERS - 1] + "…"

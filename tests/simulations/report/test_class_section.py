@@ -1,0 +1,171 @@
+"""Class by class, and what a run is compared with: in the report, in words and in a comparison."""
+
+import csv
+import io
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+from made_runs import made_run
+
+from zerosum.server.runs.records import Summary
+from zerosum.server.runs.run_folder import TEST_SET, RunFolder
+from zerosum.server.training.class_figures import Classified, class_figures
+from zerosum.simulations.report.class_section import (
+    MOST_IN_TABLE,
+    MOST_ROWS,
+    class_section,
+    reliability_diagram,
+)
+from zerosum.simulations.report.compare import compare
+from zerosum.simulations.report.compare_page import csv_of, table_rows, write_comparison
+from zerosum.simulations.report.compare_references import reference_columns, references_in_words
+from zerosum.simulations.report.page import render, write_report
+from zerosum.simulations.report.record import read_run
+from zerosum.simulations.report.reference_rows import INSIDE, reference_table, summary_rows
+from zerosum.simulations.sweeps.compare_runs import candidates
+
+
+def document(classes: int, n: int = 300, undefined: int = 0) -> dict:
+    generator = np.random.default_rng(0)
+    labels = generator.integers(classes, size=n)
+    guesses = np.where(generator.random(n) < 0.7, labels, generator.integers(classes, size=n))
+    found = Classified(labels, guesses, generator.random(n), classes, "softmax", undefined)
+    return {"round": 2, **class_figures(found)}
+
+
+@pytest.mark.parametrize(
+    ("classes", "matrix", "pairs"),
+    [(2, True, False), (MOST_IN_TABLE, True, False), (MOST_IN_TABLE + 1, False, True),
+     (101, False, True), (1500, False, True)],
+)  # fmt: skip
+def test_a_page_has_the_matrix_or_the_pairs_most_confused(classes, matrix, pairs) -> None:
+    figures = document(classes)
+    section = class_section(figures)
+    assert section is not None
+    assert (bool(section.matrix), bool(section.pairs)) == (matrix, pairs)
+    assert len(section.per_class) <= MOST_ROWS
+    if matrix:
+        shown = [[cell[0] or "0" for cell in cells] for _, cells in section.matrix]
+        assert shown == [[str(count) for count in row] for row in figures["confusion"]]
+
+
+def test_classes_without_examples_are_said() -> None:
+    found = Classified(np.array([0, 1]), np.array([0, 1]), np.ones(2), 4, "softmax", 3)
+    section = class_section({"round": 1, **class_figures(found)})
+    assert section is not None
+    assert "the 2 classes of 4 that it has" in section.sentences[0]
+    assert "3 examples with outputs that are NaN are left out" in section.sentences[1]
+    assert section.per_class[3] == ["3", "0", "0", "–", "–"]
+
+
+def test_other_tasks_have_a_reason_in_place_of_a_figure() -> None:
+    section = class_section({"examples": 5, "left_out": "targets have shape (n, 80)"})
+    assert section is not None
+    assert section.sentences[0].endswith("targets have shape (n, 80).")
+    assert not section.diagram
+    assert class_section({}) is None
+
+
+def test_a_damaged_file_costs_the_section_alone(caplog) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert class_section({"examples": 5, "classes": 3}) is None
+    assert "left out of the report" in caplog.text
+
+
+def test_bars_of_the_diagram_end_at_the_accuracy() -> None:
+    bins: list[dict[str, Any]] = [
+        {"from": 0.5, "to": 1.0, "examples": 4, "confidence": 0.75, "accuracy": 0.5},
+        {"from": 0.0, "to": 0.5, "examples": 0, "confidence": None, "accuracy": None},
+    ]
+    drawn = str(reliability_diagram(bins))
+    assert drawn.count("<rect") == 1
+    assert "confidence 75.0 %, right 50.0 %, 4 examples" in drawn
+    height = float(drawn.split('height="')[1].split('"')[0])
+    assert height == pytest.approx((290 - 14 - 46) / 2, abs=0.1)
+    assert reliability_diagram(bins[1:]) == ""
+
+
+def spread(mean: float) -> dict:
+    return {"mean": mean, "min": mean - 0.1, "lower_quartile": mean, "median": mean,
+            "upper_quartile": mean, "max": mean + 0.1}  # fmt: skip
+
+
+BASELINES = {
+    "alone": {"clients": 20, "of": 100, "rounds": 2, "metrics": {"test_accuracy": spread(0.5)}},
+    "pooled": {"records": 900, "rounds": 1, "metrics": {"test_accuracy": 0.97}},
+}
+REFERENCE = {"predictor": "majority class", "label": 4, "metrics": {"test_accuracy": 0.2}}
+
+
+def given(accuracy: float, **fields) -> Summary:
+    return Summary(rounds=2, metrics={"test_accuracy": accuracy}, population=100, **fields)
+
+
+def test_terminal_has_each_reference_in_a_row() -> None:
+    rows = dict(summary_rows(given(0.8, reference=REFERENCE, baselines=BASELINES)))
+    assert rows["majority class"].startswith("0.2: always class 4, the most frequent of the test")
+    assert "no constant does better" in rows["majority class"]
+    assert rows["each client alone"].startswith("0.5 on average, 0.4 to 0.6 (20 of 100 clients")
+    assert "not for outsiders" in rows["each client alone"]
+    assert rows["all records, no privacy"] == "0.97 (900 records, 1 round)"
+    assert "CAUTION" not in rows
+    assert "no better than" in dict(summary_rows(given(0.2, reference=REFERENCE)))["CAUTION"]
+
+
+def test_an_accuracy_without_a_reference_says_why() -> None:
+    rows = dict(summary_rows(given(0.8, reference={"reason": "the task has another accuracy"})))
+    assert rows == {"majority class": "none: the task has another accuracy"}
+    assert dict(summary_rows(given(0.8))) == {}
+
+
+def test_table_of_a_report_says_who_may_read_it() -> None:
+    table = reference_table(given(0.8, reference=REFERENCE, baselines=BASELINES))
+    assert table is not None
+    assert [row[0] for row in table.rows] == [
+        "This run", "Majority class", "Each client alone, median",
+        "Each client alone, least to most", "All records, no privacy",
+    ]  # fmt: skip
+    assert INSIDE in table.notes
+    public = reference_table(given(0.8, reference=REFERENCE))
+    assert public is not None
+    assert INSIDE not in public.notes
+    assert reference_table(given(0.8)) is None
+
+
+def made(path, accuracy, settings=(), **fields):
+    return made_run(path, list(settings), [accuracy] * 2, **fields)
+
+
+def test_report_has_the_sections_of_the_last_round_alone(tmp_path) -> None:
+    folder = RunFolder(made(tmp_path / "run", 0.8, reference=REFERENCE, baselines=BASELINES))
+    folder.write_json(TEST_SET, document(5))
+    page = render(read_run(folder))
+    assert "Confusion matrix" in page
+    assert "Expected calibration error" in page
+    assert "Each client alone" in page
+    folder.write_json(TEST_SET, document(5) | {"round": 1})
+    assert "Confusion matrix" not in render(read_run(folder))
+    folder.write(TEST_SET, b"{")
+    write_report(folder.path)  # a damaged file ends no report
+
+
+def test_comparison_has_columns_and_cautions(tmp_path) -> None:
+    folders = [
+        made(tmp_path / "a", 0.8, reference=REFERENCE, baselines=BASELINES),
+        made(tmp_path / "b", 0.1, ["server.lr=0.5"], reference=REFERENCE),
+    ]
+    found = compare(candidates(folders))
+    headers, rows = table_rows(found, reference_columns(found))
+    majority = headers.index("Majority class")
+    assert [row[majority][0] for row in rows] == ["20.0 %", "20.0 %"]
+    assert [row[majority + 1][0] for row in rows] == ["50.0 %", "–"]
+    read = list(csv.DictReader(io.StringIO(csv_of(found))))
+    assert [row["constant_test_accuracy"] for row in read] == ["0.2", "0.2"]
+    assert [row["pooled_test_accuracy"] for row in read] == ["0.97", ""]
+    assert references_in_words(found)[0] == "Majority class, test accuracy: 20.0 %"
+    assert any("no better than" in caution for caution in found.cautions)
+    write_comparison(found, tmp_path / "out", ["a", "b"])
+    assert "Majority class" in (tmp_path / "out" / "compare.html").read_text()
+    assert "constant_test_accuracy" not in csv_of(compare(candidates([made(tmp_path / "c", 0.5)])))
