@@ -72,7 +72,8 @@ def sweep(
         total = sum(cell.experiment.rounds for cell in folder.cells)
         with (
             interruptible(lambda: _left(folder, workers), ()),
-            ProgressBar(total, "round", console) as bar,
+            # Rounds of half-finished cells are nobody's steps, and cells go on side by side.
+            ProgressBar(total, "round", console, guesses=False) as bar,
         ):
             shown = _Shown(bar, folder, total)
             errors = complete(folder, asked, look=shown.look, ended=shown.ended)

@@ -344,11 +344,13 @@ def _withstood(run: RunRecord) -> str:
             "Masking withstands a server that is curious but follows the protocol "
             "(secagg.server = semi-honest), not one that lies about who dropped out."
         )
+    corruption = run.experiment.secagg.corruption
+    share = f"at most {100 * corruption:.3g} % of the clients collude"
+    colluding = share if corruption > 0 else "no client colludes"
     return (
-        "Masking withstands a server that lies about who dropped out, as long as at most "
-        f"{percent(run.experiment.secagg.corruption)} of the clients collude with it. Such a "
-        "server still chooses who is asked, and sees the difference of two sums: only noise "
-        "limits that."
+        f"Masking withstands a server that lies about who dropped out, as long as {colluding} with "
+        "it. Such a server still chooses who is asked, and sees the difference of two sums: only "
+        "noise limits that."
     )
 
 

@@ -36,17 +36,27 @@ class StepTimes:
 
     def __init__(self) -> None:
         self.began = time.monotonic()
-        self._done = self._base = 0
+        self._done = self._own = 0
         self._first: float | None = None
         self._last = self.began
 
-    def step(self, done: int) -> None:
-        """Count steps up to this one; what an earlier process did took no time of this one."""
+    def step(self, done: int, own: bool = True) -> None:
+        """Count steps up to this one; what an earlier process did took no time of this one.
+
+        Parameters
+        ----------
+        done : int
+            Number of steps that are over.
+        own : bool
+            Whether this process did the last one: of one that was kept nothing is learnt.
+        """
         if done <= self._done:
             return
-        self._last = time.monotonic()
-        if self._first is None:
-            self._first, self._base = self._last, done - 1
+        if own:
+            self._last = time.monotonic()
+            # Steps before the first are of an earlier process.
+            self._own += 1 if self._first is None else done - self._done
+            self._first = self._first or self._last
         self._done = done
 
     def seconds_left(self, total: float | None) -> float | None:
@@ -56,10 +66,9 @@ class StepTimes:
         """
         if total is None or self._first is None:
             return None
-        steps = self._done - self._base
-        alone = steps == 1
+        alone = self._own == 1
         taken = self._last - (self.began if alone else self._first)
-        a_step = taken / max(1, steps - (not alone))
+        a_step = taken / max(1, self._own - (not alone))
         left = max(0.0, total - self._done)
         passed = time.monotonic() - self._last
         # A step that takes longer than the others says nothing of those after it.

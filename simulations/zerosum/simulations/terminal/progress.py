@@ -111,11 +111,19 @@ class ProgressBar:
         Where to; standard output where absent.
     done : int
         Steps that an earlier run has completed.
+    guesses : bool
+        Whether the time left follows from the steps; else it is what :meth:`show` is told alone.
     """
 
     def __init__(
-        self, total: int | None, noun: str, console: Console | None = None, done: int = 0
+        self,
+        total: int | None,
+        noun: str,
+        console: Console | None = None,
+        done: int = 0,
+        guesses: bool = True,
     ) -> None:
+        self._guesses = guesses
         self._total, self._noun, self._console = total, noun, console or Console()
         self._pace, self._told = StepTimes(), 0.0
         self._left: float | None = None
@@ -158,7 +166,7 @@ class ProgressBar:
         passed = f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
         if task.total is not None and task.completed >= task.total:
             return passed
-        left = self._pace.seconds_left(task.total)
+        left = self._pace.seconds_left(task.total) if self._guesses else None
         if self._left is not None:  # told by whoever knows more
             left = max(0.0, self._left - (time.monotonic() - self._told))
         if left is None:
@@ -195,6 +203,7 @@ class ProgressBar:
         done: int | None = None,
         total: int | None = None,
         left: float | None = None,
+        own: bool = True,
     ) -> None:
         """Put words beside the bar, and move it; elsewhere nothing.
 
@@ -206,11 +215,13 @@ class ProgressBar:
             Where the bar stands; unchanged where absent.
         left : float, optional
             Seconds left, where more is known of them than the steps so far.
+        own : bool
+            Whether this process did the step; of one that was kept nothing is learnt.
         """
         if left is not None:
             self._left, self._told = left, time.monotonic()
         if done is not None:
-            self._pace.step(done)
+            self._pace.step(done, own)
         if self.drawn:
             self._bar.update(self._task, description=text, completed=done, total=total)
 
