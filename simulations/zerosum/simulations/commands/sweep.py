@@ -141,7 +141,7 @@ class _Shown:
         from zerosum.simulations.terminal.durations import left_in_words
 
         left = pace.seconds_left
-        self._left = "" if left is None else f", {left_in_words(left)}"
+        self._left = f", {left_in_words(left)}" if left and pace.cells_left else ""
         done = self._total - pace.rounds_left
         words = f"{self._over}/{len(self._folder.cells)} cells  round {done}/{self._total}"
         self._bar.show(words, done, left=left)
