@@ -17,12 +17,14 @@ from zerosum.simulations.attacks.inversion.denoising import Images
 from zerosum.simulations.attacks.inversion.first_layer import images_in
 from zerosum.simulations.attacks.inversion.gradient_cases import MASKED, PLAIN, distributed, local
 from zerosum.simulations.attacks.inversion.reconstruction import (
+    CLEAR_DB,
     Observed,
     auxiliary,
     rounding_std,
     typical,
 )
 from zerosum.simulations.attacks.inversion.two_cohorts import TwoCohorts
+from zerosum.simulations.attacks.settings.picture_pairs import picture_pairs
 from zerosum.simulations.attacks.settings.rounds import RoundsView
 
 EXACT = 0.01
@@ -53,7 +55,7 @@ class Differencing:
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("updates recovered"),
         Metric("relative error", higher=False),
-        Metric("PSNR", "dB"),
+        Metric("PSNR", "dB", whole=CLEAR_DB),
     )
 
     def cases(self, suite: str) -> Iterable[Case]:
@@ -110,8 +112,8 @@ class Differencing:
         mapping of str to ndarray
             "reconstruction": shape (1, 2, height, width).
         """
-        pair = np.stack([truth["inputs"][0], guess["image"]], axis=1)
-        return {"reconstruction": pair.reshape(1, 2, *guess["image"].shape[-2:])}
+        true, image = truth["inputs"][0].reshape(1, -1), guess["image"].reshape(1, -1)
+        return picture_pairs(true, image, guess["image"].shape[1:])
 
 
 def _shrunk(update: np.ndarray, noise_std: float) -> np.ndarray:

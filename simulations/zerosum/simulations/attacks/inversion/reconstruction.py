@@ -11,6 +11,7 @@ from sklearn.cluster import KMeans
 from zerosum.simulations.attacks.harness.interface import Guess, Metric, ThreatModel
 from zerosum.simulations.attacks.harness.metrics import Mean, Proportion, Units, psnr
 from zerosum.simulations.attacks.harness.to_specs import UNCLIPPED_RANGE
+from zerosum.simulations.attacks.settings.picture_pairs import picture_pairs
 from zerosum.simulations.attacks.settings.rounds import RoundsView
 
 PICTURES = 8
@@ -18,6 +19,9 @@ PICTURES = 8
 
 RECOGNISED = 20.0
 """dB from which an image counts as recognised."""
+
+CLEAR_DB = 40.0
+"""PSNR that counts as all of an image: what differs beyond it is seen by no eye."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +214,10 @@ class Reconstruction:
         knows=frozenset({"learning rate", "steps", "clip", "sigma", "auxiliary data"}),
     )
     requires: ClassVar[tuple[str, ...]] = ("totals", "auxiliary_inputs")
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("PSNR", "dB"), Metric("images above 20 dB"))
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("PSNR", "dB", whole=CLEAR_DB),
+        Metric("images above 20 dB"),
+    )
 
     def baseline(self, view: RoundsView, rng: np.random.Generator) -> Guess:
         """Guess the mean image for a client, or centroids for a sum's clients."""
@@ -242,6 +249,4 @@ class Reconstruction:
             "reconstruction": shape (n, 2, height, width), n at most PICTURES.
         """
         guesses, true = matched(guess, truth)
-        side = guess["images"].shape[-2:]
-        pairs = np.stack([true[:PICTURES], guesses[:PICTURES]], axis=1)
-        return {"reconstruction": pairs.reshape(len(pairs), 2, *side)}
+        return picture_pairs(true[:PICTURES], guesses[:PICTURES], guess["images"].shape[1:])
