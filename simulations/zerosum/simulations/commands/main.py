@@ -34,7 +34,7 @@ from zerosum.simulations.commands.sweep import sweep
 from zerosum.simulations.new import Kind
 from zerosum.simulations.terminal.command_line import CommandApp, CommandGroup
 from zerosum.simulations.terminal.loading import loading
-from zerosum.simulations.terminal.shell_completion import FOLDERS, answer_shell
+from zerosum.simulations.terminal.shell_completion import FILES, FOLDERS, answer_shell
 from zerosum.simulations.terminal.signals import continue_with, interruptible, start_again
 from zerosum.simulations.terminal.streams import take_any_text
 from zerosum.simulations.terminal.user_errors import (
@@ -151,6 +151,7 @@ def new(
             help="Your CSV, Parquet or NPZ file, or folder of images; else a sample. Several "
             "tables, or a pattern as 'heart_*.csv', are a client each."
         ),
+        FILES,
     ] = None,
     kind: Annotated[Kind | None, typer.Option(help="Format, if no ending says it.")] = None,
     label: Annotated[
