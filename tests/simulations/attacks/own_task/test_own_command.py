@@ -3,6 +3,7 @@
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import own_tasks
 import pytest
@@ -81,5 +82,5 @@ def test_a_task_object_is_attacked_from_python(tmp_path, one_thread):
     rows = attack_from_python(
         ["imprint-on-one-client"], seeds=1, out=tmp_path / "out", task=Local(), workers=2
     )
-    values = {row.protection: row.value for row in rows if row.seed == POOLED}
+    values: Any = {row.protection: row.value for row in rows if row.seed == POOLED}
     assert values["masked, no request hash"] > values["masked"]

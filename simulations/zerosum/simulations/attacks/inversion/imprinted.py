@@ -9,7 +9,7 @@ import numpy as np
 from zerosum.client.spec import ModelSpec
 from zerosum.simulations.attacks.harness.interface import Guess, Metric
 from zerosum.simulations.attacks.harness.metrics import Proportion, Units
-from zerosum.simulations.attacks.inversion.reconstruction import RECOGNISED, matching, paired
+from zerosum.simulations.attacks.inversion.reconstruction import matching, paired, recognised
 from zerosum.simulations.attacks.settings.picture_pairs import picture_pairs
 from zerosum.simulations.attacks.settings.rounds import RoundsView
 from zerosum.simulations.attacks.settings.task_model import Place
@@ -36,7 +36,7 @@ class Imprinted:
         errors = np.mean((guess["images"][guesses] - true[images]) ** 2, axis=1)
         # With fewer guesses than images, some images have none.
         hits = np.zeros(len(true), dtype=bool)
-        hits[images] = errors < 10 ** (-RECOGNISED / 10)
+        hits[images] = errors < 10 ** (-recognised(truth) / 10)
         return {"images above 20 dB": Proportion(hits)}
 
     def pictures(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:

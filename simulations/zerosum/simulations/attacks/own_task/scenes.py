@@ -17,7 +17,13 @@ from zerosum.simulations.attacks.harness.interface import Defense, NotApplicable
 from zerosum.simulations.attacks.inference.trained import RecordPool, TrainedSetting, half_of
 from zerosum.simulations.attacks.inversion.two_cohorts import all_but_one, without_one
 from zerosum.simulations.attacks.own_task.facts import facts_of, task_model
-from zerosum.simulations.attacks.own_task.subject import Pool, Subject, loaded, pool_of
+from zerosum.simulations.attacks.own_task.subject import (
+    RECOGNISED,
+    Pool,
+    Subject,
+    loaded,
+    pool_of,
+)
 from zerosum.simulations.attacks.settings.rounds import RoundsSetting, training_of
 from zerosum.simulations.attacks.settings.task_model import (
     TaskModel,
@@ -210,12 +216,16 @@ class OwnRounds(RoundsSetting):
         what = "1 record" if self.records == 1 else f"{self.records} records"
         how = "" if self.steps == 1 else f", {self.steps} local steps"
         again = "" if self.rounds == 1 else f", asked {self.rounds} times"
-        return f"{self.subject.label}: {self.clients} clients, {what} each{how}{again}"
+        least = pool_of(self.subject).recognised
+        counts = "" if least == RECOGNISED else f"; {least:.0f} dB count as 20"
+        return f"{self.subject.label}: {self.clients} clients, {what} each{how}{again}{counts}"
 
     def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
         """Play the rounds; see :class:`~.interface.Setting`."""
         check_trains(self.drawn(seed), training_of(self), range(self.clients))
-        return super().play(attack, protection, seed)
+        scene = super().play(attack, protection, seed)
+        known = {"recognised": np.array([pool_of(self.subject).recognised])}
+        return replace(scene, truth={**scene.truth, **known})
 
     def drawn(self, seed: int) -> Any:
         """Return the clients' records and the model, of which no two seeds share a record."""
