@@ -71,7 +71,7 @@ def wrapped(make):
 
 
 def extended(kind):
-    class New(kind):
+    class New(kind):  # type: ignore[valid-type, misc]
         pass
 
     return functools.update_wrapper(New, kind, updated=())

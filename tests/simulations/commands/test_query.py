@@ -2,6 +2,7 @@
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -207,7 +208,7 @@ def test_stored_answers_give_no_time_left(monkeypatch):
         def show(self, text, done=None, total=None, left=None, own=True):
             steps.append((done, own))
 
-    entries = [{}] * 4
+    entries: list[dict[str, Any]] = [{}] * 4
 
     def run(said):
         for number in range(1, 7):
