@@ -92,14 +92,34 @@ def parse(text: str, schema: Schema) -> Predicate:
     QueryError
         If the text is not in the notation, or the predicate does not fit the schema.
     """
+    predicate = parse_text(text)
+    check_predicate(predicate, schema)
+    return predicate
+
+
+def parse_text(text: str) -> Predicate:
+    """Read a predicate of columns that no schema declares.
+
+    Parameters
+    ----------
+    text : str
+        In the notation above.
+
+    Returns
+    -------
+    Predicate
+
+    Raises
+    ------
+    QueryError
+        If the text is not in the notation.
+    """
     if len(text) > MOST_CHARACTERS:
         raise QueryError(f"where: {len(text)} characters; at most {MOST_CHARACTERS}")
     try:
-        predicate = _Reader(text).whole()
+        return _Reader(text).whole()
     except ValidationError as error:
         raise QueryError(f"where = {text!r}: {first_complaint(error).reason}") from None
-    check_predicate(predicate, schema)
-    return predicate
 
 
 def _tokens(text: str) -> list[_Token]:

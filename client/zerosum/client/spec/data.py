@@ -10,13 +10,16 @@ from zerosum.client.spec.section import ColumnName, PositiveInt, Spec
 class DataSpec(Spec):
     """The records of a run, and their division among clients."""
 
-    path: str | None = None
+    path: str | Annotated[list[str], Field(min_length=1)] | None = None
     """File of the task's records: an npz for `mnist`; CSV, Parquet or NPZ for `table`; a text \
-for `shakespeare`. The folder of the four files for `heart`."""
+for `shakespeare`. The folder of the four files for `heart`. For `table` also several files: a \
+list, or a pattern as `heart_*.csv`, whose files are taken in the order of their names."""
     name: str | None = None
     """Data set on the Hugging Face hub, for task `hf` (needs the extra `hf`)."""
     label: ColumnName = "label"
-    """Column (or array) that holds the label."""
+    """Column (or array) that holds the label. For `table` also a comparison, as `num > 0`: the \
+label says whether it holds, and its columns are no inputs. A name is written in backticks where \
+it could be taken for one."""
     target: Literal["auto", "classes", "values"] = "auto"
     """What labels are, for `table` and `hf`. `classes`: each its own kind. `values`: numbers to \
 regress on. `auto`: texts, truths and whole numbers of few kinds are classes, other numbers are \
@@ -31,7 +34,8 @@ values; what could be both is refused."""
 the column's mean over the public records, texts count as no category. Absent: a number that is \
 missing is refused."""
     client_column: ColumnName | None = None
-    """Column that names each record's client, for the natural partition."""
+    """Column that names each record's client, for the natural partition. Absent: each of several \
+files is a client."""
     separator: Annotated[str, Field(min_length=1, max_length=1)] | None = None
     """Character between the cells of a CSV. Absent: guessed, and said where it is no comma."""
     decimal: Literal[".", ","] | None = None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from zerosum.client.files.file_errors import reason
 from zerosum.client.files.file_lock import HeldError, held_alone
-from zerosum.client.files.operating_system import named_path
+from zerosum.client.files.named_files import named_files
 from zerosum.client.files.private_files import OpenToOthersError
 from zerosum.client.spec import DataSpec
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
@@ -369,12 +369,17 @@ class DataRecord:
             self._folder.write(DATA, new)
 
 
-def fingerprint(path: str | None) -> str:
+def fingerprint(path: str | list[str] | None) -> str:
     """Return SHA-256 of a file, or of all that a folder holds; moved, it is the same.
 
-    Of what cannot be read, and of no path, it is the text itself.
+    Of several files it is of all of them, in order. Of what cannot be read, and of no path, it is
+    the text itself.
     """
-    found = None if path is None else named_path(path)
+    files = () if path is None else named_files(path)
+    if len(files) > 1:
+        parts = "\0".join(fingerprint(str(file)) for file in files)
+        return hashlib.sha256(parts.encode()).hexdigest()
+    found = files[0] if files else None
     if found is not None and found.is_file():
         with found.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

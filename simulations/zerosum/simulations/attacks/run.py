@@ -1,6 +1,7 @@
 """Run attacks: from names to a folder with rows, table and report."""
 
 import logging
+import pickle
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,8 @@ from pydantic import ValidationError
 from zerosum.client.files.durable_append import replace_file
 from zerosum.client.files.file_errors import reason
 from zerosum.client.files.operating_system import cores
-from zerosum.client.task import error_line
+from zerosum.client.given_task import GivenTask, named_or_given
+from zerosum.client.task import Task, TaskError, error_line
 from zerosum.server.config import ConfigError
 from zerosum.server.runs.run_folder import REPORT, check_unused
 from zerosum.simulations.api import new_folder
@@ -39,6 +41,9 @@ from zerosum.simulations.terminal.notebook import LiveLine
 
 log = logging.getLogger("zerosum.simulations")
 
+SECTIONS = ("data", "model", "training")
+"""First parts of a key that is a task's; every other key is an attack's parameter."""
+
 ROWS, TABLE, LOG = "results.csv", "table.md", "attacks.log"
 
 _NOTES = (
@@ -62,6 +67,8 @@ def attack(
     seeds: int = 3,
     out: str | Path | None = None,
     workers: int = 0,
+    task: Task | type[Task] | Callable[[], Task] | str | None = None,
+    run: str | Path | None = None,
 ) -> Rows:
     """Play attacks against private training, and write table, rows and report.
 
@@ -70,7 +77,7 @@ def attack(
     names : iterable of str
         Of ``zerosum list``, or ``module:Class``; all built-in attacks where there is none.
     overrides : iterable of str
-        As ``gradient-inversion.iterations=100``.
+        As ``gradient-inversion.iterations=100``; of a task, as ``data.path=table.csv``.
     suite : str
         "quick" or "full".
     seeds : int
@@ -78,7 +85,11 @@ def attack(
     out : path, optional
         New or empty folder of the results; a new one under ``runs/`` where absent.
     workers : int
-        Processes; 0 is one a core.
+        Processes; 0 is one a core. An object that cannot be pickled is attacked in this one.
+    task : Task, class, function or str, optional
+        Your own, which is attacked in place of the scenes that attacks bring.
+    run : str or Path, optional
+        A run folder: what that run released is attacked, and rounds as it had them. Only read.
 
     Returns
     -------
@@ -90,22 +101,28 @@ def attack(
     ConfigError
         One line that names what was given, what is allowed and the cure.
     """
-    request = AttackRequest(list(names), list(overrides), suite, seeds)
+    named = "" if task is None else named_or_given(task, _as_name)
+    own = "" if run is None else str(run)
+    request = AttackRequest(list(names), list(overrides), suite, seeds, task=named, run=own)
+    here = isinstance(named, GivenTask) and not _travels(named)
     with alone("attack", nests=True):  # before there is a folder
-        run = attack_run(request, Path(out) if out is not None else None)
-        line, before, began = LiveLine(), run.played, time.monotonic()
+        played = attack_run(request, Path(out) if out is not None else None)
+        for said in played.left_out:
+            log.warning("%s", said)
+        line, before, began = LiveLine(), played.played, time.monotonic()
 
         def show(outcome: Outcome) -> None:
-            done = run.played
-            left = (time.monotonic() - began) / max(1, done - before) * (run.asked - done)
-            line.show(f"{done} of {run.asked} plays" + (f", {in_words(left)} left" if left else ""))
+            done = played.played
+            left = (time.monotonic() - began) / max(1, done - before) * (played.asked - done)
+            ends = f", {in_words(left)} left" if left else ""
+            line.show(f"{done} of {played.asked} plays{ends}")
 
-        line.show(f"{before} of {run.asked} plays")
+        line.show(f"{before} of {played.asked} plays")
         try:
-            run.play(workers or cores(), show)
+            played.play(1 if here else workers or cores(), show)
         finally:
             line.flush()
-    return Rows(run.rows, run.shown, run.folder.path)
+    return Rows(played.rows, played.shown, played.folder.path)
 
 
 def attack_run(
@@ -132,11 +149,57 @@ def attack_run(
     """
     if request.suite not in SUITES:
         raise ConfigError(f"--suite {request.suite}: write {' or '.join(SUITES)}")
-    attacks = choose(list(request.names), list(request.settings))
-    cells = [Cell(attack, case) for attack in attacks for case in _cases(attack, request.suite)]
+    of_task = [text for text in request.settings if text.partition(".")[0] in SECTIONS]
+    of_attacks = [text for text in request.settings if text not in of_task]
+    if of_task and not (request.task or request.run):
+        raise ConfigError(
+            f"--set {of_task[0]}: that is a task's; give it by --task, or set ATTACK.PARAMETER"
+        )
+    attacks = choose(list(request.names), of_attacks)
+    caption, left_out = "", list[str]()
+    if request.task or request.run:
+        cells, caption, left_out = _on_own(attacks, request, of_task)
+    else:
+        cells = [Cell(each, case) for each in attacks for case in _cases(each, request.suite)]
     path = resume or out or new_folder(f"attacks-{request.suite}")
     folder = AttackFolder.of(path, request, cells, resumed=resume is not None)
-    return AttackRun(cells, range(request.seeds), folder)
+    return AttackRun(cells, range(request.seeds), folder, caption, left_out)
+
+
+def _as_name(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    raise ConfigError(f"task = {value!r:.80}: give a task, what makes one, or the name of either")
+
+
+def _travels(task: GivenTask) -> bool:
+    """Return whether other processes can be given a task object."""
+    try:
+        pickle.loads(pickle.dumps(task))  # noqa: S301 (written here)
+    except Exception:  # whatever an object of the user's raises
+        return False
+    return type(task.given).__module__ != "__main__"
+
+
+def _on_own(
+    attacks: Sequence[Attack], request: AttackRequest, settings: Sequence[str]
+) -> tuple[list[Cell], str, list[str]]:
+    """Return the cells of a user's task or run, what was attacked, and what is left out."""
+    from zerosum.simulations.attacks.own_task.cases import fitting
+    from zerosum.simulations.attacks.own_task.subject import subject_of_run, subject_of_task
+
+    try:
+        if request.run:
+            subject = subject_of_run(request.run, settings, request.seeds, request.task)
+        else:
+            subject = subject_of_task(request.task, settings, request.seeds)
+        found = fitting(attacks, subject, request.suite)
+    except TaskError as error:
+        raise ConfigError(str(error)) from None
+    lines = found.lines(named=bool(request.names))
+    if not found.cells:
+        raise ConfigError(f"nothing can be played on {subject.label}; {'; '.join(lines)}")
+    return list(found.cells), subject.caption, lines
 
 
 def _cases(attack: Attack, suite: str) -> list[Case]:
@@ -236,6 +299,10 @@ class AttackRun:
         Every cell is played with each.
     folder : AttackFolder
         Outcomes that an interrupted run kept in it are not played again.
+    caption : str
+        What was attacked, where that is the user's.
+    left_out : sequence of str
+        A line for each attack that it cannot be attacked by.
 
     Attributes
     ----------
@@ -245,8 +312,16 @@ class AttackRun:
         The files that could not be written, and why.
     """
 
-    def __init__(self, cells: Sequence[Cell], seeds: Sequence[int], folder: AttackFolder) -> None:
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        seeds: Sequence[int],
+        folder: AttackFolder,
+        caption: str = "",
+        left_out: Sequence[str] = (),
+    ) -> None:
         self._cells, self._seeds, self.folder = cells, seeds, folder
+        self.caption, self.left_out = caption, left_out
         self._outcomes = kept_outcomes(folder.path, cells, seeds)
         self.rows: list[Row] = []
         self.unwritten: list[str] = []
@@ -311,8 +386,9 @@ class AttackRun:
             [*self._outcomes, *self._unplayed()], key=lambda outcome: (outcome.number, outcome.seed)
         )
         self.rows = rows_of(self._cells, outcomes)
-        folder, cells, rows, notice = self.folder, self._cells, self.rows, self.notice
-        notes = f"**{notice}**\n\n{_NOTES}" if notice else _NOTES
+        folder, cells, rows = self.folder, self._cells, self.rows
+        notice = " ".join(part for part in (self.notice, self.caption) if part)
+        notes = "\n\n".join([*([f"**{notice}**"] if notice else []), _NOTES, *self.left_out])
         self._try(ROWS, lambda: folder.write(ROWS, to_csv(rows)))
         self._try(TABLE, lambda: folder.write(TABLE, to_markdown(self.shown, "Attacks", notes)))
         self._try(REPORT, lambda: write_attack_report(folder.path, rows, outcomes, cells, notice))

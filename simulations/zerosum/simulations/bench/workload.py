@@ -158,7 +158,7 @@ class WorkloadTask:
         ValueError
             If no folder is named, or no number of clients.
         """
-        if data.path is None or data.clients is None:
+        if not isinstance(data.path, str) or data.clients is None:
             raise ValueError("data.path is the folder of the records of data.clients clients")
         return cls(Workload(model.name, data.path, data.clients, seed=seed))
 

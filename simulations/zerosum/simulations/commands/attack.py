@@ -73,7 +73,11 @@ def attack(
     ] = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="ATTACK.PARAMETER=VALUE", help="Change one parameter."),
+        typer.Option(
+            "--set",
+            metavar="ATTACK.PARAMETER=VALUE",
+            help="Change one parameter; with --task also keys of data, model and training.",
+        ),
         ATTACK_PARAMETERS,
     ] = None,
     workers: Annotated[int, typer.Option(help="Processes; 0 is one a core.", min=0)] = 0,
@@ -82,16 +86,28 @@ def attack(
         typer.Option(help="Continue the attacks in this folder, as they were asked."),
         RUN_FOLDERS,
     ] = None,
+    task: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Attack this task: built-in, or module:object."),
+    ] = "",
+    run_folder: Annotated[
+        Path | None,
+        typer.Option("--run", help="Attack what the run in this folder released; it is only read."),
+        RUN_FOLDERS,
+    ] = None,
 ) -> None:
     """Play attacks on private training: what leaks, which protection stops it, at which epsilon."""
     with user_errors(ConfigError):
         from zerosum.simulations.attacks.harness.partial_results import AttackRequest
         from zerosum.simulations.attacks.run import attack_run
 
-        asked = AttackRequest(names or [], overrides or [], suite, seeds)
+        own = "" if run_folder is None else str(run_folder)
+        asked = AttackRequest(names or [], overrides or [], suite, seeds, task=task, run=own)
         if resume is not None:
             asked = _asked_before(resume, asked, out)
         run = attack_run(asked, out, resume)
+        for line in run.left_out:
+            _say(line)
         if asked.seeds < LEAST_SEEDS:
             _say(
                 f"{asked.seeds} seed{'s' * (asked.seeds > 1)}: intervals of fewer than "
@@ -116,7 +132,9 @@ def _asked_before(folder: Path, given: "AttackRequest", out: Path | None) -> "At
     from zerosum.simulations.attacks.harness.partial_results import AttackRequest
 
     if given != AttackRequest([], [], "quick", LEAST_SEEDS):
-        raise ConfigError(f"--resume {folder}: names, --suite, --seeds and --set are the folder's")
+        raise ConfigError(
+            f"--resume {folder}: names, --suite, --seeds, --set, --task and --run are the folder's"
+        )
     if out is not None:
         raise ConfigError(f"--out {out} and --resume {folder}: give one of them")
     return AttackRequest.read(folder)

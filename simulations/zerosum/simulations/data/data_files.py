@@ -1,12 +1,13 @@
 """Read files of data; a missing, damaged or unfit one is named in one line."""
 
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
+from zerosum.client.files.named_files import named_files
 from zerosum.client.files.operating_system import named_path
 from zerosum.client.nearest_word import nearest
 from zerosum.client.spec import DataSpec
@@ -43,13 +44,121 @@ def required_file(spec: DataSpec, task: str, kind: str) -> Path:
     DataError
         If it is absent, no file, or nothing that can name one.
     """
+    return existing_file(one_path(spec, task, kind), kind)
+
+
+def required_files(spec: DataSpec, task: str, kind: str) -> tuple[Path, ...]:
+    """Return the files that ``data.path`` names: one, or those of a list or a pattern.
+
+    Parameters
+    ----------
+    spec : DataSpec
+        ``path``.
+    task : str
+        Name of the task that needs them.
+    kind : str
+        What kind of file is wanted, for the message.
+
+    Returns
+    -------
+    tuple of Path
+        The files, one or more.
+
+    Raises
+    ------
+    DataError
+        If one is absent, no file or named twice, or a pattern fits none.
+    """
     if spec.path is None:
         raise DataError(f'data.path is absent; task "{task}" needs it: {kind}')
-    name = str(spec.path)
+    names = spec.path if isinstance(spec.path, list | tuple) else [spec.path]
+    files: list[Path] = []
+    for name in names:
+        try:
+            files += named_files(name) or [existing_file(name, kind)]
+        except (OSError, RuntimeError, ValueError, TypeError):
+            files.append(existing_file(name, kind))  # which says what is wrong with it
+    checked = [existing_file(str(file), kind) for file in files]
+    check_distinct(checked, "data.path")
+    return tuple(checked)
+
+
+def check_distinct(files: Sequence[Path], key: str) -> None:
+    """Raise a DataError that names a file that is among others twice, under whatever names.
+
+    Parameters
+    ----------
+    files : sequence of Path
+        That are there.
+    key : str
+        Begins the message.
+
+    Raises
+    ------
+    DataError
+        If its records would count twice.
+    """
+    seen: dict[Path, Path] = {}
+    for file in files:
+        if (first := seen.setdefault(file.resolve(), file)) is not file:
+            same = f'"{file}"' if first == file else f'"{first}" and "{file}"'
+            raise DataError(f"{key}: {same} is one file, named twice; take one of them out")
+
+
+def one_path(spec: DataSpec, task: str, kind: str) -> str:
+    """Return ``data.path`` where it is one text.
+
+    Parameters
+    ----------
+    spec : DataSpec
+        ``path``.
+    task : str
+        Name of the task that needs it.
+    kind : str
+        What is wanted, for the message.
+
+    Returns
+    -------
+    str
+        The path.
+
+    Raises
+    ------
+    DataError
+        If it is absent, or a list.
+    """
+    if spec.path is None:
+        raise DataError(f'data.path is absent; task "{task}" needs it: {kind}')
+    if isinstance(spec.path, list | tuple):
+        raise DataError(f'data.path is a list; task "{task}" takes one path: {kind}')
+    return spec.path
+
+
+def existing_file(given: str, kind: str) -> Path:
+    """Return the file that a text names.
+
+    Parameters
+    ----------
+    given : str
+        As ``data.path`` has it.
+    kind : str
+        What kind of file is wanted, for the message.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    DataError
+        If it is absent, no file, or nothing that can name one.
+    """
+    name = str(given)
     name = name if len(name) <= 200 else f"{name[:200]}..."
     hint = ""
     try:
-        path = named_path(spec.path)
+        path = named_path(given)
         if path.is_file():
             path.open("rb").close()  # a reader's own words would name its code
             return path

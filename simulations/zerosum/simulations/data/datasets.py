@@ -188,8 +188,13 @@ def pool(images: np.ndarray, size: int) -> np.ndarray:
     return np.ascontiguousarray(blocks.mean(axis=(3, 5), dtype=np.float32))
 
 
-def split_off_test(records: Records, fraction: float, classes: int | None) -> Collection:
+def split_off_test(
+    records: Records, fraction: float, classes: int | None, files: np.ndarray | None = None
+) -> Collection:
     """Hold out a fraction of the records, of each class where there are classes.
+
+    Of several files each is split as it would be alone: a node that has one of them knows which of
+    its records are public.
 
     Parameters
     ----------
@@ -198,6 +203,8 @@ def split_off_test(records: Records, fraction: float, classes: int | None) -> Co
         Part that becomes public test data, in (0, 1).
     classes : int or None
         Number of classes; None for values, which are split as one group.
+    files : numpy.ndarray, optional
+        Each record's file, int64, shape (n,). Default: all are of one.
 
     Returns
     -------
@@ -211,10 +218,12 @@ def split_off_test(records: Records, fraction: float, classes: int | None) -> Co
     """
     groups = records.targets if classes is not None else np.zeros(len(records), dtype=np.int64)
     in_test = np.zeros(len(records), dtype=bool)
-    for group in np.unique(groups):
-        members = np.flatnonzero(groups == group)
-        generator = numpy_generator(_SPLIT_SEED, "test split", int(group))
-        in_test[generator.permutation(members)[: round(fraction * len(members))]] = True
+    for file in [None] if files is None else np.unique(files):
+        there = np.ones(len(records), dtype=bool) if file is None else files == file
+        for group in np.unique(groups[there]):
+            members = np.flatnonzero(there & (groups == group))
+            generator = numpy_generator(_SPLIT_SEED, "test split", int(group))
+            in_test[generator.permutation(members)[: round(fraction * len(members))]] = True
     if classes is not None and not in_test.any():
         largest = int(np.unique(groups, return_counts=True)[1].max())
         raise DataError(

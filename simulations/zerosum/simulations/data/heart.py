@@ -11,7 +11,7 @@ import numpy as np
 
 from zerosum.client.files.operating_system import named_path
 from zerosum.client.spec import DataSpec
-from zerosum.simulations.data.data_files import DataError, as_float32
+from zerosum.simulations.data.data_files import DataError, as_float32, one_path
 from zerosum.simulations.data.datasets import Collection, Records, split_off_test
 
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
@@ -65,11 +65,10 @@ def heart(spec: DataSpec) -> Collection:
     DataError
         If a file is missing, damaged or lacks a column.
     """
-    if spec.path is None:
-        raise DataError(f'data.path is absent; task "heart" needs it: {_KIND}')
-    if not named_path(spec.path).is_dir():
+    folder = named_path(one_path(spec, "heart", _KIND))
+    if not folder.is_dir():
         raise DataError(f'data.path = "{spec.path}" is no folder; task "heart" needs {_KIND}')
-    files = tuple(named_path(spec.path) / f"heart_{name}.csv" for name in HOSPITALS)
+    files = tuple(folder / f"heart_{name}.csv" for name in HOSPITALS)
     for file in files:
         if not file.is_file():
             raise DataError(f'data.path = "{spec.path}" lacks {file.name}; give {_KIND}')

@@ -220,7 +220,8 @@ def natural_owners(records: Records) -> np.ndarray:
     if records.owners is None:
         raise DataError(
             'data.partition = "natural" needs data.client_column, the column that names each '
-            'record\'s client; set it, or use "iid", "dirichlet" or "shards"'
+            'record\'s client, or a file a client; set it, or use "iid", "dirichlet" or '
+            '"shards"'
         )
     return np.unique(records.owners, return_inverse=True)[1].astype(np.int64)
 

@@ -1,4 +1,4 @@
-"""A user's own table: CSV, Parquet or NPZ.
+"""A user's own table: CSV, Parquet or NPZ, in one file or several.
 
 Columns are scaled to mean 0 and deviation 1, and texts become categories, by the public test
 records alone: statistics of the training records would be a release of private data that nobody
@@ -16,10 +16,11 @@ from zerosum.simulations.data.data_files import (
     as_float32,
     counted,
     listed,
-    required_file,
+    required_files,
 )
 from zerosum.simulations.data.datasets import Collection, Records, split_off_test
-from zerosum.simulations.data.tabular.columns import KIND, Columns, Table, read_table
+from zerosum.simulations.data.tabular.columns import KIND, Columns
+from zerosum.simulations.data.tabular.comparisons import Label, compared, label_of
 from zerosum.simulations.data.tabular.filled import filled_inputs, public_said
 from zerosum.simulations.data.tabular.inputs import (
     Chosen,
@@ -37,12 +38,14 @@ from zerosum.simulations.data.tabular.labels import (
     kinds_said,
     names_of,
 )
+from zerosum.simulations.data.tabular.several import Joined, read_tables, zeros_for_nothing
 
 
 def table(spec: DataSpec) -> Collection:
     """Return the records of ``data.path``, with ``data.test_fraction`` held out as public.
 
-    The natural partition's owners are the distinct values of ``data.client_column``.
+    The natural partition's owners are the distinct values of ``data.client_column``, or else the
+    files, if there are several.
 
     Parameters
     ----------
@@ -60,17 +63,24 @@ def table(spec: DataSpec) -> Collection:
         If the file is missing or damaged, a column is missing, of another length than the labels,
         has gaps, or leaves float32, or it is open what the file means.
     """
-    path = required_file(spec, "table", KIND)
-    content = read_table(path, spec)
+    files = required_files(spec, "table", KIND)
+    many = len(files) > 1
+    named = f"{len(files)} files" if many else f'"{files[0]}"'
     try:
-        return _collected(path.name, content, spec)
+        joined = read_tables(files, spec)
+        label = label_of(spec.label, joined.table.columns)
+        key = f'data.label = "{spec.label}"'
+        content = compared(joined.table, label, key)
+        read = spec.model_copy(update={"label": label.name})
+        return _collected(replace(joined, table=content), label, key, read)
     except DataError as error:
-        raise DataError(f'data.path = "{path}": {error}') from None
+        if str(error).startswith("data.path"):
+            raise
+        raise DataError(f"data.path = {named}: {error}") from None
 
 
-def _collected(file: str, content: Table, spec: DataSpec) -> Collection:
-    require_column(content.columns, "data.label", spec.label)
-    key = f'data.label = "{spec.label}"'
+def _collected(joined: Joined, label: Label, key: str, spec: DataSpec) -> Collection:
+    content = joined.table
     labels = content.columns[spec.label]
     if labels.size == 0:
         raise DataError(f"it has no records: {key} is empty")
@@ -80,18 +90,37 @@ def _collected(file: str, content: Table, spec: DataSpec) -> Collection:
             '"classes" where that is a class of its own, or drop those records'
         )
     targets, classes = encode_labels(labels, key, spec.target)
+    many = len(joined.names) > 1
     owners = encode_owners(content.columns, spec)
+    if owners is None and many:
+        owners = joined.owners
     rows = split_off_test(
-        Records(np.arange(len(targets)), targets, owners), spec.test_fraction, classes
+        Records(np.arange(len(targets)), targets, owners),
+        spec.test_fraction,
+        classes,
+        joined.owners if many else None,
     )
     chosen = choose_inputs(content, spec, rows.test.inputs)
+    _check_lacking(joined, chosen, spec)
     inputs = _inputs(content.columns, chosen, rows.test.inputs, spec)
     return replace(
         rows,
         train=replace(rows.train, inputs=inputs[rows.train.inputs]),
         test=replace(rows.test, inputs=inputs[rows.test.inputs]),
-        read=_read(file, content, chosen, labels, rows, spec),
+        read=_read(joined, chosen, label, rows, spec),
     )
+
+
+def _check_lacking(joined: Joined, chosen: Chosen, spec: DataSpec) -> None:
+    """Raise a DataError where a file lacks an input and nothing says that one may be missing."""
+    if spec.missing is not None:
+        return
+    for name, files in joined.lacking.items():
+        if name in chosen.names:
+            raise DataError(
+                f'column "{name}" is not in {listed(files)}; write data.missing = [""] to count it '
+                f'as missing there, or data.exclude = ["{name}"]'
+            )
 
 
 def encode_owners(columns: Columns, spec: DataSpec) -> np.ndarray | None:
@@ -136,28 +165,41 @@ def _inputs(columns: Columns, chosen: Chosen, public: np.ndarray, spec: DataSpec
 
 
 def _read(
-    file: str, content: Table, chosen: Chosen, labels: np.ndarray, rows: Collection, spec: DataSpec
+    joined: Joined, chosen: Chosen, label: Label, rows: Collection, spec: DataSpec
 ) -> dict[str, Any]:
-    """Return what the summary says of the file; ``line`` says all of it to a person."""
-    public = len(rows.test)
+    """Return what the summary says of the files; ``line`` says all of it to a person."""
+    content, public, many = joined.table, len(rows.test), len(joined.names) > 1
+    labels = content.columns[spec.label]
     left_out = [f"{name} ({reason})" for name, reason in chosen.left_out.items()]
-    names = None if rows.classes is None else np.unique(names_of(labels)).tolist()
+    names = list(label.words or np.unique(names_of(labels)).tolist())
     used = ["scales", *(["categories"] if chosen.categories else [])]
+    zeros = zeros_for_nothing(joined, rows.test.inputs) if many else {}
     parts = [
-        f"{file}: {counted(len(labels), 'record')}",
-        f"label {spec.label} ({kinds_said(names)})",
+        f"{joined.counted() if many else joined.names[0]}: {counted(len(labels), 'record')}",
+        f"label {spec.label} ({kinds_said(None if rows.classes is None else names)})",
         f"{counted(len(chosen.names), 'input')}: {listed(chosen.said)}",
+        *joined.said,
         *filled_inputs(content.columns, chosen, "a category that no public record has"),
         *([f"left out: {listed(left_out)}"] if left_out else []),
         *([f"read as {', '.join(content.said)}"] if content.said else []),
-        *(f"caution: {caution}" for caution in cautions(content.columns, chosen, labels)),
+        *(
+            f"caution: {caution}"
+            for caution in cautions(content.columns, chosen, labels, content.compared)
+        ),
+        *(
+            f"caution: {name} is 0 in all public records of {listed(files)}: not measured there?"
+            for name, files in zeros.items()
+            if name in chosen.names
+        ),
         f"{public_said(public)}: they set the {' and '.join(used)}, and nothing protects them",
     ]
     return {
         "line": "; ".join(parts),
+        **({"files": list(joined.names)} if many else {}),
         "records": len(labels),
         "public_records": public,
         "label": spec.label,
+        **({"classes": names} if label.words is not None else {}),
         "inputs": list(chosen.names),
         "left_out": dict(chosen.left_out),
         "read_as": list(content.said),

@@ -1,5 +1,6 @@
 """The built-in tasks: a data set, a partition and a model under one short name."""
 
+import copy
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -108,6 +109,12 @@ class BuiltinTask:
         inputs = self._collection.train.inputs
         text = inputs.dtype.kind == "i"
         return make_model(self._model, inputs.shape[1:], outputs, self._seed, text=text)
+
+    def reseeded(self, seed: int) -> Self:
+        """Return a copy of the same records, whose model another seed draws."""
+        other = copy.copy(self)
+        other._seed, other._partitions = seed, {}
+        return other
 
     def data(self, client: ClientInfo) -> "Dataset":
         """Return the client's records as (inputs float32, targets int64 or float32).

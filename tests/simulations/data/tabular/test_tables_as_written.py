@@ -193,8 +193,8 @@ READ: dict[str, tuple[Written, dict[str, Any], int, list[str]]] = {
         csv(INDEX, B, C, LABELS, names="day,b,c,y"), {}, 3, ["caution: day counts the records"],
     ),
     "the label in other words": (
-        csv(A, B, ["mf"[i] for i in LABELS], LABELS, names="a,b,sex,y"), {}, 4,
-        ["caution: sex is the label in other words"],
+        csv(A, B, ["mf"[i] for i in LABELS], LABELS, names="a,b,sex,y"),
+        {"features": ["a", "b", "sex"]}, 4, ["caution: sex is the label in other words"],
     ),
     "missing numbers that are named": (
         csv(A, some(B, "?"), C, LABELS), {"missing": ["?"]}, 3, ["missing numbers filled: b"],

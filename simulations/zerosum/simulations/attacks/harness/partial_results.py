@@ -48,6 +48,8 @@ class AttackRequest:
         SHA-256 of what the cells are; empty until they are known.
     complete : bool
         Whether all was played, so that there is nothing to continue.
+    task, run : str
+        Of the user's, that are attacked; empty for the scenes that attacks bring.
     """
 
     names: Sequence[str]
@@ -57,6 +59,8 @@ class AttackRequest:
     version: str = version("zerosum")
     cells: str = ""
     complete: bool = False
+    task: str = ""
+    run: str = ""
 
     def write(self, folder: Path) -> None:
         """Write it into the run's folder, whole or not at all."""

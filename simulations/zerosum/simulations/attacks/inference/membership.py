@@ -61,6 +61,35 @@ def confidences(model: nn.Module, inputs: np.ndarray, labels: np.ndarray) -> np.
     return scores
 
 
+def scores_of(
+    view: TrainedView, vector: np.ndarray, inputs: np.ndarray, labels: np.ndarray
+) -> np.ndarray:
+    """Return how well a model of the view's kind fits each record: confidence, or less its loss.
+
+    Parameters
+    ----------
+    view : TrainedView
+    vector : ndarray of float32
+        Shape (d,): the model's parameters.
+    inputs : ndarray
+        Shape (n, ...).
+    labels : ndarray
+        Shape (n, ...).
+
+    Returns
+    -------
+    ndarray of float64
+        Shape (n,).
+    """
+    model = view.loaded(vector)
+    if view.own is None or view.own.cross_entropy:
+        return confidences(model, inputs, labels)
+    with torch.no_grad():
+        losses = view.own.losses(model(torch.tensor(inputs)), torch.tensor(labels))
+    fits: np.ndarray = -losses.double().numpy()
+    return fits
+
+
 @dataclass(frozen=True)
 class LossThreshold:
     """Rank candidates by their loss: one threshold for all records."""
@@ -87,12 +116,21 @@ class LossThreshold:
                 yield Case(setting, noise_defense("distributed", sigma), {"sigma": sigma})
 
     def baseline(self, view: TrainedView, rng: np.random.Generator) -> Guess:
-        """Give every candidate the same score."""
+        """Give every candidate the same score, or the one that it has without the target.
+
+        Where members were not drawn at random, records that are easier for any model may be those
+        of members. Then the baseline is what models tell that were trained without the record.
+        """
+        if view.blind_scores is not None and not view.lacks(("candidate_labels",)):
+            return Guess({"scores": self._blind(view.blind_scores)})
         return Guess({"scores": np.zeros(len(_candidates(view)[1]))})
+
+    def _blind(self, scores: np.ndarray) -> np.ndarray:
+        return scores
 
     def run(self, view: TrainedView, rng: np.random.Generator) -> Guess:
         """Score each candidate by its confidence, which falls as its loss rises."""
-        return Guess({"scores": confidences(view.loaded(), *_candidates(view))})
+        return Guess({"scores": scores_of(view, view.vector, *_candidates(view))})
 
     def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Units]:
         """Return how well the scores rank members above others."""
@@ -127,14 +165,17 @@ class Lira(LossThreshold):
         """Reference models are trained under the target's protection."""
         return "online LiRA" if self.online else "offline LiRA"
 
+    def _blind(self, scores: np.ndarray) -> np.ndarray:
+        """Ratios are of each record with itself: without the target they tell nothing."""
+        return np.zeros_like(scores)
+
     def run(self, view: TrainedView, rng: np.random.Generator) -> Guess:
         """Return the log-likelihood ratio of member to other or, offline, the other's z-score."""
         inputs, labels = _candidates(view)
         if view.references is None or view.reference_holds is None:
             raise ValueError("the view holds no reference models: require them of the setting")
-        target = confidences(view.loaded(), inputs, labels)
-        models = map(view.loaded, view.references)
-        reference = np.stack([confidences(model, inputs, labels) for model in models])
+        target = scores_of(view, view.vector, inputs, labels)
+        reference = np.stack([scores_of(view, each, inputs, labels) for each in view.references])
         mean_out, std_out = _gaussians(reference, ~view.reference_holds)
         scores = (target - mean_out) / std_out
         if self.online:

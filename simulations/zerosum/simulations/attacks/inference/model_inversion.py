@@ -27,6 +27,7 @@ from zerosum.simulations.attacks.harness.interface import (
 )
 from zerosum.simulations.attacks.harness.metrics import Mean, Units, correlations
 from zerosum.simulations.attacks.inference.trained import TrainedSetting, TrainedView, noise_defense
+from zerosum.simulations.attacks.settings.picture_pairs import picture_pairs
 
 BEYOND = Metric("correlation beyond the mean digit")
 OWN = Metric("correlation with the class mean")
@@ -120,7 +121,8 @@ class ModelInversion:
         Beyond the mean digit: with the mean over classes taken out of images and means alike, so
         that one image for all classes scores nothing.
         """
-        images, means = guess["images"], truth["class_means"]
+        held = np.isfinite(truth["class_means"].reshape(len(guess["images"]), -1)).all(axis=1)
+        images, means = guess["images"][held], truth["class_means"][held]
         correlation = correlations(images, means)
         own, classes = np.diagonal(correlation), len(correlation)
         beyond = correlations(images - images.mean(axis=0), means - means.mean(axis=0))
@@ -145,8 +147,8 @@ class ModelInversion:
         mapping of str to ndarray
             "reconstruction": shape (classes, 2, height, width).
         """
-        pair = np.stack([truth["class_means"], guess["images"]], axis=1)
-        return {"reconstruction": pair[:, :, 0]}
+        flat = (each.reshape(len(each), -1) for each in (truth["class_means"], guess["images"]))
+        return picture_pairs(*flat, guess["images"].shape[1:])
 
 
 def _roughness(images: torch.Tensor) -> torch.Tensor:

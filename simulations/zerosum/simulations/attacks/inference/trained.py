@@ -18,6 +18,7 @@ import numpy as np
 from torch import nn
 
 from zerosum.client.spec import DataSpec, ModelSpec, TrainSpec
+from zerosum.client.task import Task
 from zerosum.client.training.flat_parameters import Layout, from_state_dict, load_vector
 from zerosum.client.training.initial_model import build_model, initial_vector
 from zerosum.secagg.randomness import derive_seed, numpy_generator
@@ -40,6 +41,7 @@ from zerosum.simulations.attacks.inference.references import (
 )
 from zerosum.simulations.attacks.settings.model_view import LearningView
 from zerosum.simulations.attacks.settings.records import RecordsTask, collection_of
+from zerosum.simulations.attacks.settings.task_model import TaskModel
 from zerosum.simulations.data import datasets
 from zerosum.simulations.data.datasets import Records
 
@@ -63,6 +65,9 @@ class TrainedView(LearningView):
     mean_image : ndarray or None
         float32, shape (...): the mean of such records over all classes, where the threat model has
         a "mean image".
+    blind_scores : ndarray or None
+        float64, shape (n,): of a model's run that others trained, each candidate's score under
+        models that it is no member of. None where members were drawn at random from the candidates.
     references : ndarray or None
         float32, shape (r, d): models trained as the target was, on other halves of the candidates.
         None where the attack requires none.
@@ -81,6 +86,7 @@ class TrainedView(LearningView):
     auxiliary_inputs: np.ndarray | None = None
     auxiliary_labels: np.ndarray | None = None
     mean_image: np.ndarray | None = None
+    blind_scores: np.ndarray | None = None
     references: np.ndarray | None = None
     reference_holds: np.ndarray | None = None
     reference_seconds: float = 0.0
@@ -172,9 +178,41 @@ class TrainedSetting:
         """Return the local training."""
         return TrainSpec(epochs=self.epochs, batch_size=self.batch_size, lr=self.lr)
 
+    def own_model(self, seed: int) -> TaskModel | None:
+        """Return the model of a user's task; None of the built-in records."""
+        return None
+
+    def pool_of(self, seed: int) -> "RecordPool":
+        """Draw candidates, and half of them as members."""
+        return RecordPool.drawn(self, seed)
+
+    def task_of(self, records: Records, seed: int) -> Task:
+        """Return the task of clients that hold these records, dealt in their order.
+
+        Parameters
+        ----------
+        records : Records
+            As many as all clients hold.
+        seed : int
+            Of the model's initialisation.
+
+        Returns
+        -------
+        Task
+        """
+        shape = (self.clients, self.records)
+        return RecordsTask(
+            self.model,
+            records.inputs.reshape(*shape, *records.inputs.shape[1:]),
+            records.targets.reshape(shape),
+            records.take(np.arange(0)),
+            len(np.unique(collection_of(self.task).train.targets)),
+            seed,
+        )
+
     def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
         """Train the target and, where an attack requires them, reference models."""
-        pool = RecordPool.drawn(self, seed)
+        pool = self.pool_of(seed)
         target = _target(self, protection, seed)
         required = "references" in attack.requires
         models = references_of(self, protection, seed) if required else None
@@ -188,6 +226,7 @@ class TrainedSetting:
             input_shape=tuple(pool.candidates.inputs.shape[1:]),
             classes=pool.classes,
             training=self.training,
+            own=self.own_model(seed),
             clients=self.clients,
             records=self.records,
             rounds=self.rounds,
@@ -262,6 +301,8 @@ class RecordPool:
         inputs = self.candidates.inputs[self.members].astype(np.float64)
         labels = self.candidates.targets[self.members]
         means = np.full((self.classes, *inputs.shape[1:]), np.nan)
+        if labels.dtype.kind not in "iu" or labels.ndim != 1 or self.classes < 2:
+            return means  # of a user's task whose targets are no class labels
         for label in np.unique(labels):
             means[label] = inputs[labels == label].mean(axis=0)
         return means
@@ -331,7 +372,7 @@ def train(
         If the protection is one that this setting does not play.
     """
     check_played(protection)
-    task = _task(setting, records, seed)
+    task = setting.task_of(records, seed)
     dimension = len(initial_vector(task, seed))
     secagg = secagg_of(protection)
     if protocol is not None:
@@ -358,22 +399,10 @@ def train(
     return ReleasedModel(vector, math.inf if released is None else float(released))
 
 
-def _task(setting: TrainedSetting, records: Records, seed: int) -> RecordsTask:
-    shape = (setting.clients, setting.records)
-    return RecordsTask(
-        setting.model,
-        records.inputs.reshape(*shape, *records.inputs.shape[1:]),
-        records.targets.reshape(shape),
-        records.take(np.arange(0)),
-        len(np.unique(collection_of(setting.task).train.targets)),
-        seed,
-    )
-
-
 @lru_cache(maxsize=16)
 def _target(setting: TrainedSetting, protection: Defense, seed: int) -> ReleasedModel:
     """Train the target, once for all attacks on it in this process."""
-    pool = RecordPool.drawn(setting, seed)
+    pool = setting.pool_of(seed)
     dealt = numpy_generator(seed, "members dealt").permutation(np.flatnonzero(pool.members))
     return train(setting, protection, pool.candidates.take(dealt), seed)
 
@@ -435,7 +464,7 @@ def _unmasked(protection: Defense) -> Defense:
 
 @lru_cache(maxsize=16)
 def _trained_references(setting: TrainedSetting, protection: Defense, seed: int) -> _Folder:
-    pool, started = RecordPool.drawn(setting, seed), time.process_time()
+    pool, started = setting.pool_of(seed), time.process_time()
     vectors: list[np.ndarray] = []
     halves: list[np.ndarray] = []
     rng = numpy_generator(seed, "reference halves")

@@ -23,6 +23,7 @@ from zerosum.simulations.attacks.inversion.reconstruction import (
     typical,
 )
 from zerosum.simulations.attacks.inversion.two_cohorts import TwoCohorts
+from zerosum.simulations.attacks.settings.picture_pairs import picture_pairs
 from zerosum.simulations.attacks.settings.rounds import RoundsView
 
 EXACT = 0.01
@@ -110,8 +111,8 @@ class Differencing:
         mapping of str to ndarray
             "reconstruction": shape (1, 2, height, width).
         """
-        pair = np.stack([truth["inputs"][0], guess["image"]], axis=1)
-        return {"reconstruction": pair.reshape(1, 2, *guess["image"].shape[-2:])}
+        true, image = truth["inputs"][0].reshape(1, -1), guess["image"].reshape(1, -1)
+        return picture_pairs(true, image, guess["image"].shape[1:])
 
 
 def _shrunk(update: np.ndarray, noise_std: float) -> np.ndarray:

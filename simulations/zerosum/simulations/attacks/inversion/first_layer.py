@@ -50,13 +50,19 @@ def slopes_of(view: RoundsView, vector: np.ndarray) -> np.ndarray:
     ValueError
         If the first layer is not fully connected.
     """
+    own = view.own
+    if own is not None and own.key:
+        if own.first is None:
+            raise ValueError("no fully connected layer takes the whole record")
+        return own.unscaled(own.first.slopes(vector))
     if view.model.name not in ("linear", "mlp"):
         raise ValueError(f"model.name = {view.model.name!r}: its first layer sees patches")
     pixels = int(np.prod(view.input_shape))
     width = [*view.model.hidden, view.classes][0] if view.model.name == "mlp" else view.classes
     cut = width * pixels
     weights = vector[:cut].reshape(width, pixels)
-    return np.concatenate([weights, vector[cut : cut + width, None]], axis=1)
+    slopes = np.concatenate([weights, vector[cut : cut + width, None]], axis=1)
+    return slopes if own is None else own.unscaled(slopes)
 
 
 def images_in(

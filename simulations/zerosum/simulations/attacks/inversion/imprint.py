@@ -14,11 +14,10 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_types import Ge
 
-from zerosum.client.spec import ModelSpec
 from zerosum.simulations.attacks.harness.interface import Case, Guess, ThreatModel
 from zerosum.simulations.attacks.inversion.first_layer import slopes_of
 from zerosum.simulations.attacks.inversion.imprint_cases import cases_of
-from zerosum.simulations.attacks.inversion.imprinted import FAINT, Imprinted, vector_of
+from zerosum.simulations.attacks.inversion.imprinted import FAINT, Imprinted, crafted, width_of
 from zerosum.simulations.attacks.inversion.reconstruction import auxiliary
 from zerosum.simulations.attacks.inversion.traps import Traps
 from zerosum.simulations.attacks.settings.rounds import Crafted, RoundsView
@@ -80,7 +79,7 @@ class Imprint(Imprinted):
         Crafted
         """
         images = auxiliary(view)
-        share = self.bins // self.measurements
+        share = width_of(view, self.bins) // self.measurements
         spread = rng.normal(size=(self.measurements, images.shape[1])) / images.shape[1] ** 0.5
         levels = np.linspace(0, 1, share + 2)[:-2]
         knots = np.linspace(0, 1, min(KNOTS, share) + 1)
@@ -91,24 +90,24 @@ class Imprint(Imprinted):
         cuts = [np.concatenate([[cut[0] - 10 * np.ptp(cut)], cut[1:]]) for cut in cuts]
         weights = FAINT * np.repeat(spread, share, axis=0)
         biases = -FAINT * np.concatenate(cuts)
-        model = ModelSpec(name="mlp", hidden=[len(biases)])
-        vector = vector_of(weights, biases, view.classes)
+        model, vector = crafted(view, weights, biases)
         if self.target is None:
             return Crafted(model, vector)
         # No unit of a blank model is ever active, so nothing but its last biases moves.
-        blank = vector_of(np.zeros_like(weights), np.full_like(biases, -1.0), view.classes)
+        _, blank = crafted(view, np.zeros_like(weights), np.full_like(biases, -1.0))
         return Crafted(model, vector, self.target, blank)
 
     def baseline(self, view: RoundsView, rng: np.random.Generator) -> Guess:
         """Guess as many auxiliary images as there are bins."""
         images = auxiliary(view)
-        return Guess({"images": rng.permutation(images)[: self.bins]})
+        return Guess({"images": rng.permutation(images)[: width_of(view, self.bins)]})
 
     def run(self, view: RoundsView, rng: np.random.Generator) -> Guess:
         """Return the content of each bin, shape (bins, pixels)."""
         if view.totals is None:
             raise ValueError("the view holds no totals: no sum was opened")
-        slopes = slopes_of(view, view.totals[0])
+        width = width_of(view, self.bins) // self.measurements * self.measurements
+        slopes = slopes_of(view, view.totals[0])[:width]
         measured = slopes.reshape(self.measurements, -1, slopes.shape[1])
         inside = (measured - np.pad(measured, ((0, 0), (0, 1), (0, 0)))[:, 1:]).reshape(
             slopes.shape

@@ -6,9 +6,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from zerosum.client.spec import ModelSpec
 from zerosum.simulations.attacks.harness.interface import Guess, Metric
 from zerosum.simulations.attacks.harness.metrics import Proportion, Units
 from zerosum.simulations.attacks.inversion.reconstruction import RECOGNISED, matching, paired
+from zerosum.simulations.attacks.settings.picture_pairs import picture_pairs
+from zerosum.simulations.attacks.settings.rounds import RoundsView
+from zerosum.simulations.attacks.settings.task_model import Place
 
 FAINT = 1e-4
 """Scale of the crafted first layer.
@@ -51,13 +55,73 @@ class Imprinted:
             "reconstruction": shape (n, 2, height, width), n at most 8.
         """
         guesses, true = paired(guess["images"], self._attacked(truth))
-        pairs = np.stack([true[:8], guesses[:8]], axis=1)
-        return {"reconstruction": pairs.reshape(len(pairs), 2, *truth["inputs"].shape[-2:])}
+        return picture_pairs(true[:8], guesses[:8], truth["inputs"].shape[2:])
 
     def _attacked(self, truth: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return the images that the model targets, shape (n, pixels): of all clients."""
         pixels = int(np.prod(truth["inputs"].shape[2:]))
         return truth["inputs"].reshape(-1, pixels).astype(np.float64)
+
+
+def width_of(view: RoundsView, asked: int) -> int:
+    """Return the width of the first layer that a server crafts.
+
+    Parameters
+    ----------
+    view : RoundsView
+    asked : int
+        Width of a model that the server chooses; a task's own model has the width that it has.
+
+    Returns
+    -------
+    int
+    """
+    return view.own.chain[0].rows if view.own is not None and view.own.fixed else asked
+
+
+def crafted(
+    view: RoundsView, weights: np.ndarray, biases: np.ndarray
+) -> tuple[ModelSpec, np.ndarray]:
+    """Return the model to send: a perceptron with this first layer, or the task's own model.
+
+    Rows of the task's own model that are left over are never active.
+
+    Parameters
+    ----------
+    view : RoundsView
+        Before the rounds.
+    weights, biases : ndarray of float64
+        Shapes (width, pixels) and (width,), for inputs in [0, 1].
+
+    Returns
+    -------
+    model : ModelSpec
+    vector : ndarray of float32
+        Shape (d,).
+    """
+    own = view.own
+    if own is None or not own.fixed:
+        model = ModelSpec(name="mlp", hidden=[len(biases)])
+        return model, vector_of(weights, biases, view.classes)
+    vector = view.vectors[0].copy()
+    first, *rest = own.chain
+    # The layer takes a + s u for inputs u in [0, 1]: W u + b = (W / s) (a + s u) + b - a W 1 / s.
+    scaled = np.zeros((first.rows, first.columns))
+    shifted = np.full(first.rows, -1.0)
+    scaled[: len(biases)] = weights / own.scale
+    shifted[: len(biases)] = biases - own.lowest * scaled[: len(biases)].sum(axis=1)
+    _put(vector, first, scaled, shifted)
+    for place in rest[:-1]:  # means of all units: each has the same gradient there
+        _put(vector, place, np.full((place.rows, place.columns), 1 / place.columns), 0.0)
+    last = rest[-1]
+    signs = np.where(np.arange(last.rows) % 2 == 0, 1.0, -1.0)[:, None]
+    _put(vector, last, np.repeat(signs, last.columns, axis=1), 0.0)
+    return view.model, vector
+
+
+def _put(vector: np.ndarray, place: Place, weights: np.ndarray, biases: np.ndarray | float) -> None:
+    vector[place.weights : place.weights + weights.size] = weights.ravel()
+    vector[place.biases : place.biases + place.rows] = biases
 
 
 def vector_of(weights: np.ndarray, biases: np.ndarray, classes: int) -> np.ndarray:

@@ -11,6 +11,7 @@ from sklearn.cluster import KMeans
 from zerosum.simulations.attacks.harness.interface import Guess, Metric, ThreatModel
 from zerosum.simulations.attacks.harness.metrics import Mean, Proportion, Units, psnr
 from zerosum.simulations.attacks.harness.to_specs import UNCLIPPED_RANGE
+from zerosum.simulations.attacks.settings.picture_pairs import picture_pairs
 from zerosum.simulations.attacks.settings.rounds import RoundsView
 
 PICTURES = 8
@@ -242,6 +243,4 @@ class Reconstruction:
             "reconstruction": shape (n, 2, height, width), n at most PICTURES.
         """
         guesses, true = matched(guess, truth)
-        side = guess["images"].shape[-2:]
-        pairs = np.stack([true[:PICTURES], guesses[:PICTURES]], axis=1)
-        return {"reconstruction": pairs.reshape(len(pairs), 2, *side)}
+        return picture_pairs(true[:PICTURES], guesses[:PICTURES], guess["images"].shape[1:])

@@ -13,12 +13,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from zerosum.client.spec import ModelSpec
 from zerosum.simulations.attacks.harness.interface import Case, Guess, ThreatModel
 from zerosum.simulations.attacks.inversion.denoising import Images
 from zerosum.simulations.attacks.inversion.first_layer import slopes_of
 from zerosum.simulations.attacks.inversion.imprint_cases import RECORDS, cases_of
-from zerosum.simulations.attacks.inversion.imprinted import FAINT, Imprinted, vector_of
+from zerosum.simulations.attacks.inversion.imprinted import FAINT, Imprinted, crafted, width_of
 from zerosum.simulations.attacks.inversion.reconstruction import auxiliary, rounding_std, typical
 from zerosum.simulations.attacks.inversion.row_contents import Rows, parts_in
 from zerosum.simulations.attacks.settings.rounds import Crafted, RoundsView
@@ -81,15 +80,14 @@ class Traps(Imprinted):
         """
         images = auxiliary(view)
         like = Images.like(images)
-        sought = np.resize(rng.permutation(len(images)), self.rows)
+        sought = np.resize(rng.permutation(len(images)), width_of(view, self.rows))
         centred = (images[sought] - like.mean) @ like.directions
         directions = centred / (like.variances + BLUNT)
         directions /= np.sqrt((directions**2 * like.variances).sum(axis=1, keepdims=True))
         weights = directions @ like.directions.T
         rare = min(self.held / self._expected(view) + 1 / len(images), 1.0)
         biases = -np.quantile(images @ weights.T, 1 - rare, axis=0)
-        model = ModelSpec(name="mlp", hidden=[self.rows])
-        return Crafted(model, vector_of(FAINT * weights, FAINT * biases, view.classes))
+        return Crafted(*crafted(view, FAINT * weights, FAINT * biases))
 
     def _expected(self, view: RoundsView) -> int:
         return view.clients * self.records

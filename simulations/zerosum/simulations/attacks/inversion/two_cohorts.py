@@ -34,18 +34,45 @@ class TwoCohorts(RoundsSetting):
 
     def cohort(self, number: int) -> tuple[int, ...]:
         """Return the clients of a round; rounds count from 1."""
-        return tuple(i for i in range(self.clients) if number == 1 or i != LEFT_OUT)
+        return all_but_one(self.clients, number)
 
     def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
         """Play the rounds; see :class:`~.interface.Setting`."""
         scene = super().play(attack, protection, seed)
-        update = self._update(self.drawn(seed), protection.clip)
-        truth = {name: array[[LEFT_OUT]] for name, array in scene.truth.items()}
-        return Scene(scene.view, truth | {"update": update}, scene.epsilon, scene.delta)
+        return without_one(self, scene, protection.clip, seed)
 
-    def _update(self, task: RecordsTask, clip: float | None) -> np.ndarray:
-        """Return the client's update before it is rounded, which has no randomness."""
-        start = parameters_to_vector(task.model())
-        records = task.data(ClientInfo(LEFT_OUT, self.clients))
-        change = LocalTrainer(task, training_of(self)).train(start, records, 0).astype(np.float64)
-        return change if clip is None else clip_to_norm(change, clip)
+
+def without_one(setting: RoundsSetting, scene: Scene, clip: float | None, seed: int) -> Scene:
+    """Return a scene whose truth is that of the one client, and its update before rounding.
+
+    Parameters
+    ----------
+    setting : RoundsSetting
+    scene : Scene
+        As it was played.
+    clip : float or None
+    seed : int
+
+    Returns
+    -------
+    Scene
+    """
+    task: RecordsTask = setting.drawn(seed)
+    start = parameters_to_vector(task.model())
+    records = task.data(ClientInfo(LEFT_OUT, setting.clients))
+    change = LocalTrainer(task, training_of(setting)).train(start, records, 0).astype(np.float64)
+    update = change if clip is None else clip_to_norm(change, clip)
+    truth = {name: array[[LEFT_OUT]] for name, array in scene.truth.items()}
+    return Scene(scene.view, truth | {"update": update}, scene.epsilon, scene.delta)
+
+
+def all_but_one(clients: int, number: int) -> tuple[int, ...]:
+    """Return the clients of a round: in the first all, then all but one.
+
+    Parameters
+    ----------
+    clients : int
+    number : int
+        Of the round, from 1.
+    """
+    return tuple(i for i in range(clients) if number == 1 or i != LEFT_OUT)

@@ -6,6 +6,7 @@ from torch import nn
 
 from zerosum.client.spec import ModelSpec, TrainSpec
 from zerosum.simulations.attacks.harness.interface import View
+from zerosum.simulations.attacks.settings.task_model import TaskModel, of_unit_inputs
 from zerosum.simulations.data.models import make_model
 
 
@@ -21,13 +22,19 @@ class LearningView(View):
     classes : int
     training : TrainSpec
         Local steps, batch size, learning rate.
+    own : TaskModel or None
+        Of scenes on a user's task: its model, in place of ``model``, and the scale of inputs.
     """
 
     model: ModelSpec = field(default_factory=ModelSpec)
     input_shape: tuple[int, ...] = ()
     classes: int = 0
     training: TrainSpec = field(default_factory=TrainSpec)
+    own: TaskModel | None = None
 
     def build(self) -> nn.Module:
         """Return a model of the kind that clients train; its weights are yours to load."""
-        return make_model(self.model, self.input_shape, self.classes, seed=0)
+        if self.own is not None and self.own.key:
+            return self.own.build()
+        model = make_model(self.model, self.input_shape, self.classes, seed=0)
+        return model if self.own is None else of_unit_inputs(model, self.own.lowest, self.own.scale)

@@ -24,6 +24,7 @@ from zerosum.simulations.attacks.settings.malicious_server import PolicyClients,
 from zerosum.simulations.attacks.settings.model_view import LearningView
 from zerosum.simulations.attacks.settings.private_sums import PrivateSums, SumRequest
 from zerosum.simulations.attacks.settings.records import RecordsTask
+from zerosum.simulations.attacks.settings.task_model import TaskModel
 from zerosum.simulations.engine.grid import InProcessGrid
 
 
@@ -142,6 +143,17 @@ class RoundsSetting:
         shape = (self.clients, self.records)
         return RecordsTask.drawn(self.task, self.model, shape, self.auxiliary, seed)
 
+    def own_model(self, sent: ModelSpec, seed: int) -> TaskModel | None:
+        """Return the model of a user's task; None of the built-in records.
+
+        Parameters
+        ----------
+        sent : ModelSpec
+            Which the server asks for.
+        seed : int
+        """
+        return None
+
     def _sent(self, attack: Any, task: RecordsTask, protection: Defense, seed: int) -> Crafted:
         first = parameters_to_vector(task.model())
         craft = getattr(attack, "craft", None)
@@ -254,6 +266,7 @@ def _offer(
         input_shape=tuple(task.inputs.shape[2:]),
         classes=task.classes,
         training=training_of(setting),
+        own=setting.own_model(sent.model, task.seed),
         vectors=np.tile(sent.vector, (setting.rounds, 1)),
         clients=setting.clients,
         labels=task.labels if "labels" in threat.knows else None,

@@ -1,5 +1,6 @@
 """A file as named columns, each of one type: numbers, truths, dates or texts."""
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -12,6 +13,7 @@ import pandas as pd
 from zerosum.client.files.operating_system import readable
 from zerosum.client.spec import DataSpec
 from zerosum.simulations.data.data_files import DataError, read_npz, reading
+from zerosum.simulations.data.tabular.comparisons import label_of
 from zerosum.simulations.data.tabular.delimited import read_delimited
 from zerosum.simulations.data.tabular.numerals import (
     Convention,
@@ -50,12 +52,15 @@ class Table:
         Columns that are not among them, with the reason.
     strangers : dict of str to str
         Columns of numbers and a few words, which may stand for what is missing: which words.
+    compared : dict of str to numpy.ndarray
+        Columns that are none any more because the label is a comparison of them.
     """
 
     columns: Columns
     said: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
     strangers: Mapping[str, str] = field(default_factory=dict)
+    compared: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def read_table(path: Path, spec: DataSpec, ending: str | None = None) -> Table:
@@ -103,7 +108,7 @@ _RELEVANT = frozenset(
 _IRRELEVANT = frozenset(DataSpec.model_fields) - _RELEVANT - {"path"}
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)
 def _read(path: Path, kind: str, modified: int, how: str) -> Table:
     """Read a file as the keys in ``how`` say, unless it was read so and has not changed."""
     spec, key = DataSpec.model_validate_json(how), f'data.path = "{path}"'
@@ -124,14 +129,22 @@ def _read(path: Path, kind: str, modified: int, how: str) -> Table:
     convention = _convention(texts, spec, separator, key)
     columns: Columns = {}
     strangers: dict[str, str] = {}
+    reserved = {*_label_columns(spec.label, named), spec.client_column}
     for name, values in named.items():
         if name not in texts:
             columns[name] = _plain(values)
             continue
-        reserved = name in (spec.label, spec.client_column)
-        columns[name], odd = texts[name].typed(convention, () if reserved else spec.missing or ())
+        missing = () if name in reserved else spec.missing or ()
+        columns[name], odd = texts[name].typed(convention, missing)
         strangers |= {name: odd} if odd else {}
     return Table(columns, (*notes, *convention.said), left_out, strangers)
+
+
+def _label_columns(label: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the columns that a label is read from; none where it names none, said later."""
+    with contextlib.suppress(DataError):
+        return label_of(label, names).columns
+    return ()
 
 
 def _convention(

@@ -11,6 +11,7 @@ from zerosum.client.spec import DataSpec
 from zerosum.simulations.data.data_files import DataError, as_float32, counted, listed
 from zerosum.simulations.data.tabular.columns import Columns, Table
 from zerosum.simulations.data.tabular.identifiers import why_identifier
+from zerosum.simulations.data.tabular.leaks import FEWEST_TO_COMPARE, why_leak
 from zerosum.simulations.data.tabular.written import are_dates, marks_of
 
 MOST_CATEGORIES = 100
@@ -121,6 +122,8 @@ def choose_inputs(table: Table, spec: DataSpec, public: np.ndarray) -> Chosen:
         )
         if reason is None and spec.features is None:
             reason = why_identifier(name, values, public)
+        if reason is None and spec.features is None:
+            _refuse_leak(name, table, spec)
         if reason is None:
             names.append(name)
             categories |= {name: known} if known else {}
@@ -178,6 +181,14 @@ def _use(
     if len(known) < 2:
         return (), f'text, "{known[0][:40]}" in all public records' if known else "empty"
     return tuple(known), None
+
+
+def _refuse_leak(name: str, table: Table, spec: DataSpec) -> None:
+    if why := why_leak(table.columns[name], table.columns[spec.label], table.compared):
+        raise DataError(
+            f'column "{name}" is {why}: a model would learn nothing else; write data.exclude = '
+            f'["{name}"], or name all inputs in data.features'
+        )
 
 
 def _strange(key: str, name: str, reason: str) -> DataError:
@@ -352,7 +363,12 @@ def _statistics(known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean, deviation
 
 
-def cautions(columns: Columns, chosen: Chosen, labels: np.ndarray) -> list[str]:
+def cautions(
+    columns: Columns,
+    chosen: Chosen,
+    labels: np.ndarray,
+    compared: Mapping[str, np.ndarray] | None = None,
+) -> list[str]:
     """Describe suspicious inputs that are used: a copy of the label, a record counter.
 
     Parameters
@@ -363,6 +379,8 @@ def cautions(columns: Columns, chosen: Chosen, labels: np.ndarray) -> list[str]:
         Which are inputs.
     labels : numpy.ndarray
         Shape (n,).
+    compared : dict of str to numpy.ndarray, optional
+        Columns that the label is a comparison of, shape (n,).
 
     Returns
     -------
@@ -370,20 +388,16 @@ def cautions(columns: Columns, chosen: Chosen, labels: np.ndarray) -> list[str]:
         One caution each.
     """
     notes = []
-    kinds, codes = np.unique(labels.astype(str), return_inverse=True)
     for name, known in chosen.categories.items():
         if mark := marks_of(known):
             notes.append(f'{name} holds numbers with "{mark}", taken for categories')
     for name in chosen.names:
         values = columns[name]
-        if values.ndim != 1 or len(values) < 20:
+        if values.ndim != 1 or len(values) < FEWEST_TO_COMPARE:
             continue
         if values.dtype.kind in "iu" and (np.diff(values) == 1).all():
             notes.append(f"{name} counts the records")
             continue
-        own, different = pd.factorize(values)
-        if len(different) != len(kinds) or 2 * len(kinds) > len(values):
-            continue
-        if len(np.unique(own * len(kinds) + codes)) == len(kinds):
-            notes.append(f"{name} is the label in other words")
+        if why := why_leak(values, labels, compared or {}):
+            notes.append(f"{name} is {why}")
     return notes
