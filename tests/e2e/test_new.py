@@ -12,7 +12,7 @@ from zerosum.server.runs.run_folder import MODEL, SUMMARY
 from zerosum.simulations import api, load_experiment
 from zerosum.simulations.data.datasets import Records, split_off_test
 from zerosum.simulations.data.partition import partition
-from zerosum.simulations.new.app import make_app
+from zerosum.simulations.new.app import Asked, make_app
 
 
 def files_of_clients(sample, folder, count):
@@ -33,7 +33,7 @@ def files_of_clients(sample, folder, count):
 @pytest.mark.network
 @pytest.mark.timeout(1500)
 def test_a_new_app_runs_on_a_real_superlink_as_in_a_simulation(federation, tmp_path, monkeypatch):
-    made = make_app(tmp_path / "app")
+    made = make_app(tmp_path / "app", Asked())
     sample = made.folder / "data" / "sample.csv"
     files = files_of_clients(sample, tmp_path, 2)
     federation.superlink()

@@ -22,8 +22,8 @@ from zerosum.simulations import api, load_experiment
 from zerosum.simulations.commands.main import app
 from zerosum.simulations.engine.grid import InProcessGrid, nodes
 from zerosum.simulations.new import Kind
-from zerosum.simulations.new.app import make_app
-from zerosum.simulations.new.look import literal
+from zerosum.simulations.new.app import Asked, make_app
+from zerosum.simulations.new.description import literal
 
 FAST = ["engine=serial", "data.clients=3", "rounds=2"]
 
@@ -37,6 +37,10 @@ def simulated(folder, monkeypatch, *settings):
     monkeypatch.chdir(folder)
     experiment = load_experiment("experiment.toml", [*FAST, *settings])
     return api.run(experiment, out=folder / "runs" / "one", report=False)
+
+
+def asked(data, label=None):
+    return Asked((str(data),), label=label)
 
 
 def write(path, rows):
@@ -60,7 +64,7 @@ def test_a_new_app_runs_as_it_is(tmp_path, monkeypatch, one_thread, kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [Kind.CSV, Kind.IMAGES])
 def test_a_new_app_learns(tmp_path, monkeypatch, one_thread, kind):
-    make_app(tmp_path / f"learning-{kind}", kind=kind)
+    make_app(tmp_path / f"learning-{kind}", Asked(kind=kind))
     result = simulated(tmp_path / f"learning-{kind}", monkeypatch, "rounds=5")
     assert result.metrics["test_accuracy"] > {Kind.CSV: 0.9, Kind.IMAGES: 0.5}[kind]
 
@@ -76,7 +80,7 @@ def people(count=60):
 
 def test_columns_and_classes_are_read_off_a_table(tmp_path, monkeypatch, one_thread):
     data = write(tmp_path / "people.csv", people())
-    made = make_app(tmp_path / "people-app", data, label="ill")
+    made = make_app(tmp_path / "people-app", asked(data, "ill"))
     assert made.found.classes == ["no", "yes"]
     assert made.found.constants["features"] == '["age", "smoker", "weight"]'
     assert list(made.found.left_out) == ["Unnamed: 0", "name", "empty"]
@@ -87,7 +91,7 @@ def test_columns_and_classes_are_read_off_a_table(tmp_path, monkeypatch, one_thr
 
 def test_values_are_regressed_on(tmp_path, monkeypatch, one_thread):
     rows = [f"{i % 17},{i % 5},{2000.5 * (i % 17) + 300 * (i % 5)}" for i in range(100)]
-    made = make_app(tmp_path / "prices-app", write(tmp_path / "p.csv", ["a,b,price", *rows]))
+    made = make_app(tmp_path / "prices-app", asked(write(tmp_path / "p.csv", ["a,b,price", *rows])))
     assert (made.found.classes, made.found.label_scale) == (None, 10_000.0)
     result = simulated(made.folder, monkeypatch, "rounds=5")
     prices = np.array([float(row.rpartition(",")[2]) for row in rows])
@@ -113,7 +117,7 @@ def test_values_are_regressed_on(tmp_path, monkeypatch, one_thread):
 def test_numbers_that_are_filled_are_named_when_an_app_is_made_and_in_each_run(
     tmp_path, monkeypatch, one_thread
 ):
-    made = make_app(tmp_path / "gaps-app", write(tmp_path / "people.csv", people()), label="ill")
+    made = make_app(tmp_path / "gaps-app", asked(write(tmp_path / "people.csv", people()), "ill"))
     assert "missing numbers filled: weight" in made.found.described
     said = simulated(made.folder, monkeypatch).summary["data"]["line"]
     assert "missing numbers filled: weight" in said
@@ -181,9 +185,9 @@ def test_names_of_columns_and_classes_are_code_whatever_they_are():
 
 def test_odd_names_in_a_table_run(tmp_path, monkeypatch, one_thread):
     labels = ['"a ""quoted"" one"', "$name", "日本"]
-    rows = [f"{i},{i % 3},{labels[i % 3]}" for i in range(30)]
+    rows = [f"{i},{i % 4},{labels[i % 3]}" for i in range(30)]
     data = write(tmp_path / "odd $path.csv", ['$package,"x\\""y","the label"', *rows])
-    made = make_app(tmp_path / "odd-app", data)
+    made = make_app(tmp_path / "odd-app", asked(data))
     assert made.found.classes == ["$name", 'a "quoted" one', "日本"]
     assert simulated(made.folder, monkeypatch).summary["rounds_abandoned"] == 0
 
@@ -196,7 +200,7 @@ def test_arrays_of_an_npz_are_told_apart(tmp_path, monkeypatch, one_thread):
         "other": rng.random((7, 3)),
     }
     np.savez(tmp_path / "arrays.npz", **arrays)
-    made = make_app(tmp_path / "arrays-app", tmp_path / "arrays.npz")
+    made = make_app(tmp_path / "arrays-app", asked(tmp_path / "arrays.npz"))
     assert made.found.constants == {"label": '"y"', "inputs": '"x"', "shape": "(5,)"}
     assert simulated(made.folder, monkeypatch).summary["rounds_abandoned"] == 0
 
@@ -208,7 +212,7 @@ def test_images_of_any_size_and_colour_are_brought_to_one(tmp_path, monkeypatch,
         mode = "RGB" if number % 3 else "L"
         colour = 10 * number if mode == "L" else (10 * number, 0, 0)
         Image.new(mode, size, colour).save(folder / f"{number}.jpg")
-    made = make_app(tmp_path / "photos-app", tmp_path / "photos")
+    made = make_app(tmp_path / "photos-app", asked(tmp_path / "photos"))
     assert made.found.classes == ["cat", "dog"]
     assert simulated(made.folder, monkeypatch).summary["rounds_abandoned"] == 0
 
@@ -222,7 +226,7 @@ def test_tiffs_and_pixels_of_16_bits_keep_their_shades(tmp_path, monkeypatch, on
             end = ".TIF" if number % 2 else ".png"
             Image.fromarray(values).save(tmp_path / "scans" / name / f"{number}{end}")
         (tmp_path / "scans" / name / "note.heic").touch()
-    made = make_app(tmp_path / "scans-app", tmp_path / "scans")
+    made = make_app(tmp_path / "scans-app", asked(tmp_path / "scans"))
     assert made.found.records == 20
     assert made.found.left_out == {"files .heic": "no image's name"}
     (file,) = made.folder.rglob("data.py")
@@ -320,7 +324,7 @@ def test_what_fails_half_way_leaves_nothing(tmp_path, monkeypatch):
 
 def test_a_task_says_where_it_looked_for_its_data(tmp_path, monkeypatch):
     data = write(tmp_path / "people.csv", people())
-    made = make_app(tmp_path / "moved-app", data, label="ill")
+    made = make_app(tmp_path / "moved-app", asked(data, "ill"))
     data.unlink()
     monkeypatch.chdir(made.folder)
     done = invoke("run", "experiment.toml")
@@ -361,7 +365,7 @@ def deployed(folder, policy, files):
 def test_a_node_trains_on_its_own_file_where_its_policy_names_the_task(
     tmp_path, monkeypatch, one_thread
 ):
-    made = make_app(tmp_path / "nodes-app")
+    made = make_app(tmp_path / "nodes-app", Asked())
     table = pd.read_csv(made.folder / "data" / "sample.csv")
     files = [tmp_path / f"{index}.csv" for index in range(3)]
     for index, file in enumerate(files):

@@ -1,6 +1,5 @@
 """The ``zerosum`` command."""
 
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,11 +20,12 @@ from zerosum.simulations.commands.completions import (
     EXPERIMENTS,
     RUN_FOLDERS,
     SETTINGS,
+    words,
 )
 from zerosum.simulations.commands.export import export
 from zerosum.simulations.commands.keys import keys_app, roster_app
 from zerosum.simulations.commands.listing import list_
-from zerosum.simulations.commands.new import new_queries
+from zerosum.simulations.commands.new import new_queries, say_made
 from zerosum.simulations.commands.query import query_app
 from zerosum.simulations.commands.rehearse import rehearse
 from zerosum.simulations.commands.root_options import root_options
@@ -140,13 +140,35 @@ def run(
 @app.command()
 def new(
     name: Annotated[Path, typer.Argument(help="Folder to make: letters, digits and hyphens.")],
+    more: Annotated[
+        list[str] | None,
+        typer.Argument(hidden=True, help="Files that a shell put in place of --data's pattern."),
+    ] = None,
     data: Annotated[
-        Path | None,
-        typer.Option(help="Your CSV, Parquet or NPZ file, or folder of images; else a sample."),
+        list[str] | None,
+        typer.Option(
+            help="Your CSV, Parquet or NPZ file, or folder of images; else a sample. Several "
+            "tables, or a pattern as 'heart_*.csv', are a client each."
+        ),
     ] = None,
     kind: Annotated[Kind | None, typer.Option(help="Format, if no ending says it.")] = None,
     label: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column or array of the labels.")
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="Column or array of the labels, or a comparison as 'num > 0'."
+        ),
+    ] = None,
+    client_column: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of one table that names each record's client."),
+    ] = None,
+    privacy: Annotated[
+        str | None,
+        typer.Option(metavar="WHO", help="Who is hidden in noise: patient, client or none."),
+        words("patient", "client", "none"),
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="epsilon_sum of all rounds, with --privacy.")
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -159,23 +181,19 @@ def new(
     ] = False,
 ) -> None:
     """Make a Flower app for your own data: a model, data loading, an experiment; or queries."""
+    given = (*(data or ()), *(more or ()))
     if queries:
-        new_queries(name, data, {"--kind": kind, "--label": label, "--set": settings})
+        others = {"--kind": kind, "--label": label, "--set": settings, "--privacy": privacy}
+        new_queries(name, given, {**others, "--epsilon": epsilon, "--client-column": client_column})
         return
     with user_errors(ConfigError):
-        from zerosum.simulations.new.app import make_app
+        if more and not data:
+            raise ConfigError(f"{more[0]}: one NAME is allowed; data are given by --data {more[0]}")
+        from zerosum.simulations.new.app import Asked, make_app
 
-        made = make_app(name, data, kind, label, settings or ())
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    console.print(f"Made {made.folder}, a Flower app for {made.data}: {made.found.described}.")
-    if made.found.left_out:
-        left_out = (f"{name} ({reason})" for name, reason in made.found.left_out.items())
-        console.print(f"Left out: {', '.join(left_out)}")
-    console.print(f"\n  cd {shlex.quote(str(made.folder))}\n  zerosum run experiment.toml\n")
-    console.print(
-        f"{made.package}/task.py has the model and {made.package}/data.py reads the records: edit "
-        "both. README.md has the commands that run it across nodes."
-    )
+        options = tuple(settings or ())
+        made = make_app(name, Asked(given, kind, label, options, privacy, epsilon, client_column))
+    say_made(made)
 
 
 @app.command()
@@ -411,8 +429,8 @@ def _begun(experiment: "Experiment", mark: str = "") -> None:
     its first line while they load.
     """
     rounds = f"{experiment.rounds} round{'' if experiment.rounds == 1 else 's'}"
-    words = f"{mark}{experiment.name}: {rounds} of the task {experiment.task}"
-    Console().print(words, highlight=False, markup=False, soft_wrap=True)
+    line = f"{mark}{experiment.name}: {rounds} of the task {experiment.task}"
+    Console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _print_result(result: "Result") -> None:

@@ -1,10 +1,15 @@
+from .data_files import existing_paths as existing_paths
 from .datasets import Collection as Collection
 from .datasets import Records as Records
+from .datasets import join_records as join_records
 from .datasets import split_off_test as split_off_test
+from .partition import natural_owners as natural_owners
 from .partition import partition as partition
 from .tabular.columns import read_table as read_table
 from .tabular.declared import declared_classes as declared_classes
 from .tabular.declared import declared_inputs as declared_inputs
+from .tabular.declared import declared_labels as declared_labels
 from .tabular.declared import declared_line as declared_line
 from .tabular.declared import declared_values as declared_values
 from .tabular.inputs import require_column as require_column
+from .tabular.labels import codes_of as codes_of

@@ -83,6 +83,35 @@ def required_files(spec: DataSpec, task: str, kind: str) -> tuple[Path, ...]:
     return tuple(checked)
 
 
+def existing_paths(spec: DataSpec) -> tuple[Path, ...]:
+    """Return what ``data.path`` names if it is there: a server need not have any data.
+
+    Parameters
+    ----------
+    spec : DataSpec
+        ``path``: one, a list or a pattern.
+
+    Returns
+    -------
+    tuple of Path
+        Files or folders, in order; none where nothing is there at all.
+
+    Raises
+    ------
+    DataError
+        If some of several are there and others are not, or one is named twice.
+    """
+    try:
+        named = () if spec.path is None else named_files(spec.path)
+    except (OSError, RuntimeError, ValueError, TypeError) as error:
+        raise DataError(f"data.path = {spec.path!r}: {error_line(error)}"[:300]) from None
+    absent = [str(path) for path in named if not path.exists()]
+    if absent and len(absent) < len(named):
+        raise DataError(f"data.path: {listed(absent)}: not there, and others of the list are")
+    check_distinct(named, "data.path")
+    return () if absent else tuple(named)
+
+
 def check_distinct(files: Sequence[Path], key: str) -> None:
     """Raise a DataError that names a file that is among others twice, under whatever names.
 

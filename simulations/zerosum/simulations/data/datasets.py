@@ -4,7 +4,7 @@ The test split never depends on the experiment's seed, so figures of different s
 It is treated as public: its records protect nobody, and are never trained on.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -56,6 +56,28 @@ class Records:
         """Return the records at the given indices, copied."""
         owners = None if self.owners is None else self.owners[indices]
         return Records(self.inputs[indices], self.targets[indices], owners)
+
+
+def join_records(parts: Sequence[Records]) -> Records:
+    """Return the records of several files, one file after the other.
+
+    Parameters
+    ----------
+    parts : sequence of Records
+        One a file.
+
+    Returns
+    -------
+    Records
+        The same of one file; of several, with the file of each as its owner.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    return Records(
+        np.concatenate([part.inputs for part in parts]),
+        np.concatenate([part.targets for part in parts]),
+        np.repeat(np.arange(len(parts)), [len(part) for part in parts]),
+    )
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -12,14 +11,17 @@ from uuid import uuid4
 import tomli_w
 
 from zerosum.client.files.file_errors import reason
+from zerosum.client.files.named_files import named_files
 from zerosum.client.files.operating_system import readable
+from zerosum.client.task import error_line
 from zerosum.server.config import ConfigError
+from zerosum.simulations.data.data_files import DataError, check_distinct
+from zerosum.simulations.new.description import DataDescription, literal
 from zerosum.simulations.new.kinds import WORDS, Kind, kind_of, package_of
-from zerosum.simulations.new.look import FEWEST_RECORDS, DataDescription, literal, look, reading_of
+from zerosum.simulations.new.look import look, reading_of
+from zerosum.simulations.new.recipes import Recipe, checked_recipe, protected_of
 from zerosum.simulations.new.samples import write_sample
-
-MOST_CLIENTS = 10
-"""Clients of the app's simulation."""
+from zerosum.simulations.new.texts import experiment_texts, readme_texts
 
 _FILES = {
     "pyproject.toml": "pyproject.toml",
@@ -46,6 +48,25 @@ return nn.Sequential(
     nn.Flatten(),
     nn.Linear(32 * (height // 4) * (width // 4), OUTPUTS),
 )"""
+
+_LINEAR = """\
+model = nn.Sequential(nn.Flatten(), nn.Linear({inputs}, OUTPUTS))
+nn.init.zeros_(model[1].weight)  # no class is favoured by chance
+nn.init.zeros_(model[1].bias)
+return model"""
+
+_CHECK_PARTITION = """\
+if data.partition == "natural":
+    raise TaskError(
+        'data.partition = "natural": this task knows "iid", "dirichlet" and "shards"; '
+        "edit data(client) in {package}/task.py to split records otherwise"
+    )
+"""
+
+_NATURAL_CLIENTS = """\
+if self.spec.partition == "natural" and self.paths:
+    return int(natural_owners(self.split.train).max()) + 1
+"""
 
 _TRAINING = "epochs = 2\nbatch_size = 20\nlr = 0.1"
 _CNN_TRAINING = "epochs = 5\nbatch_size = 10\nlr = 0.05\nmomentum = 0.9"
@@ -77,9 +98,9 @@ def variance(self) -> float:
 _DESCRIBED = """\
 def data_summary(self) -> dict[str, str] | None:
     \"\"\"Return what is read of data.path, for the summary, if it is here.\"\"\"
-    if self.spec.path is None or not Path(self.spec.path).exists():
+    if not self.paths:
         return None
-    return {"line": described(Path(self.spec.path), len(self.split.test))}
+    return {"line": described(list(self.paths), len(self.split.test))}
 """
 
 
@@ -93,40 +114,68 @@ class Made:
         Where it is, and the name of its Python package.
     kind : Kind
         Of its data.
-    data : str
-        Where its data are, seen from the folder.
+    data : str or list of str
+        Where its data are, seen from the folder: as data.path has it.
     found : DataDescription
         What its data are like.
+    recipe : Recipe
+        What protects whom.
     """
 
     folder: Path
     package: str
     kind: Kind
-    data: str
+    data: str | list[str]
     found: DataDescription
+    recipe: Recipe
+
+    @property
+    def data_words(self) -> str:
+        """Where its data are, in words."""
+        return self.data if isinstance(self.data, str) else ", ".join(self.data)
 
 
-def make_app(
-    folder: Path,
-    data: Path | None = None,
-    kind: Kind | None = None,
-    label: str | None = None,
-    settings: Iterable[str] = (),
-) -> Made:
+@dataclass(frozen=True)
+class Asked:
+    """What ``zerosum new`` was asked for, beside the folder.
+
+    Parameters
+    ----------
+    data : tuple of str
+        Files, a folder, or patterns. Default: a sample that is written into the app.
+    kind : Kind, optional
+        Of the data. Default: what the path's ending says, or CSV for a sample.
+    label : str, optional
+        Column, or array, of the labels, or a comparison. Default: one that is named as labels are,
+        or the last.
+    settings : tuple of str
+        How a table is read, as ``data.decimal=","``.
+    privacy : str, optional
+        Who is protected by noise. Default: nobody.
+    epsilon : float, optional
+        Of all rounds, against the server.
+    client_column : str, optional
+        Column of a table that names each record's client.
+    """
+
+    data: tuple[str, ...] = ()
+    kind: Kind | None = None
+    label: str | None = None
+    settings: tuple[str, ...] = ()
+    privacy: str | None = None
+    epsilon: float | None = None
+    client_column: str | None = None
+
+
+def make_app(folder: Path, asked: Asked) -> Made:
     """Write an app into a new folder, all of it or nothing.
 
     Parameters
     ----------
     folder : Path
         Absent until now; its last part is the app's name.
-    data : Path, optional
-        Records that it is for. Default: a sample that is written into it.
-    kind : Kind, optional
-        Of the data. Default: what the path's ending says, or CSV for a sample.
-    label : str, optional
-        Column, or array, of the labels. Default: one that is named as labels are, or the last.
-    settings : iterable of str
-        How a table is read, as ``data.decimal=","``.
+    asked : Asked
+        What it is for.
 
     Returns
     -------
@@ -140,21 +189,35 @@ def make_app(
     """
     package = package_of(folder.name)
     check_free(folder)
-    if data is None and label is not None:
-        raise ConfigError(f"--label {label}: there are no data that it could be in; give --data")
-    chosen = kind or Kind.CSV if data is None else kind_of(data, kind)
-    reading = reading_of(settings, chosen)
+    protected = protected_of(asked.privacy)
+    if not asked.data:
+        for option, value in {"label": asked.label, "client-column": asked.client_column}.items():
+            if value is not None:
+                raise ConfigError(
+                    f"--{option} {value}: there are no data that it could be in; give --data"
+                )
+    files = _files_of(asked.data, asked.client_column)
+    chosen = asked.kind or Kind.CSV
+    for file in files:
+        chosen = kind_of(file, asked.kind)
+        if chosen is not kind_of(files[0], asked.kind):
+            raise ConfigError(f"--data {file}: another kind than {files[0]}; give files of one")
+    reading = reading_of(asked.settings, chosen)
     # Beside the folder, so that a rename makes it appear at once.
     begun = folder.with_name(f".{folder.name}-{uuid4().hex}")
     try:
         begun.mkdir()
-        if data is None:
+        paths: str | list[str]
+        if not files:
             sample = write_sample(begun / "data", chosen)
-            description = look(sample, chosen, None, reading)
-            made = Made(folder, package, chosen, f"data/{sample.name}", description)
+            files, paths = (sample,), f"data/{sample.name}"
+        elif len(files) == 1 or len(asked.data) == 1:
+            paths = _seen_from(folder, Path(asked.data[0]))
         else:
-            description = look(data, chosen, label, reading)
-            made = Made(folder, package, chosen, _seen_from(folder, data), description)
+            paths = [_seen_from(folder, file) for file in files]
+        description = look(files, chosen, asked.label, reading, asked.client_column)
+        recipe = checked_recipe(protected, asked.epsilon, description, f"{package}.task:Task")
+        made = Made(folder, package, chosen, paths, description, recipe)
         _write(begun, made)
         begun.rename(folder)
     except (OSError, UnicodeError) as error:
@@ -162,6 +225,31 @@ def make_app(
     finally:
         shutil.rmtree(begun, ignore_errors=True)
     return made
+
+
+def _files_of(data: tuple[str, ...], client_column: str | None) -> tuple[Path, ...]:
+    """Return the files that --data names, patterns too."""
+    files: list[Path] = []
+    for name in data:
+        try:
+            found = named_files(name)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise ConfigError(f"--data {name}: {error_line(error)}"[:300]) from None
+        if not found:
+            raise ConfigError(f"--data {name}: no file fits this pattern")
+        files += found
+    absent = [file for file in files if not file.exists()]
+    if not absent:
+        try:
+            check_distinct(files, "--data")
+        except DataError as error:
+            raise ConfigError(str(error)) from None
+    if len(files) > 1 and client_column is not None:
+        raise ConfigError(
+            f"--client-column {client_column}: each of {len(files)} files is a client; leave it "
+            "out, or give one file"
+        )
+    return tuple(files)
 
 
 def check_free(folder: Path) -> None:
@@ -181,11 +269,6 @@ def check_free(folder: Path) -> None:
         raise ConfigError(f"NAME {folder}: it exists already; choose another, or remove it")
     if not folder.parent.is_dir():
         raise ConfigError(f"NAME {folder}: there is no folder {folder.parent}; create it first")
-
-
-def clients_of(description: DataDescription) -> int:
-    """Return how many clients the app's simulation has: fewer where there are few records."""
-    return max(2, min(MOST_CLIENTS, description.records // (FEWEST_RECORDS // 2)))
 
 
 def _seen_from(folder: Path, data: Path) -> str:
@@ -223,7 +306,11 @@ def _values(made: Made) -> dict[str, str]:
     """Return what the templates' placeholders stand for."""
     description, images = made.found, made.kind is Kind.IMAGES
     flat = made.kind in (Kind.CSV, Kind.PARQUET)
-    model = _CNN if images else _MLP.format(inputs="SHAPE[0]" if flat else "prod(SHAPE)")
+    recipe, natural = made.recipe, description.clients is not None
+    form = _LINEAR if recipe.private else _CNN if images else _MLP
+    several = natural and description.client_column is None
+    model = form if form is _CNN else form.format(inputs="SHAPE[0]" if flat else "prod(SHAPE)")
+    imports_prod = not flat and form is not _CNN
     valued = description.classes is None
     encoding = "values" if valued else "classes"
     return {
@@ -231,18 +318,33 @@ def _values(made: Made) -> dict[str, str]:
         "package": made.package,
         "task": f"{made.package}.task:Task",
         "path": tomli_w.dumps({"path": made.data}).strip(),
-        "path_words": made.data,
-        "clients": str(clients_of(description)),
-        "task_imports": ("" if images or flat else "from math import prod\n")
+        "path_words": made.data_words,
+        "clients": str(recipe.clients),
+        "nodes": str(recipe.nodes),
+        "task_imports": ("from math import prod\n" if imports_prod else "")
         + "from pathlib import Path\n",
         "model": _indented(model),
-        "training": _CNN_TRAINING if images else _TRAINING,
+        **experiment_texts(recipe, _CNN_TRAINING if images else _TRAINING),
+        **readme_texts(recipe, made.data, several),
+        "partition": '\npartition = "natural"' if natural else "",
+        "check_partition": ""
+        if natural
+        else _indented(_CHECK_PARTITION.format(package=made.package)) + "\n",
+        "natural_clients": _indented(_NATURAL_CLIENTS) + "\n" if natural else "",
+        "more_data_imports": "    natural_owners,\n" if natural else "",
         "loss": _indented(_VALUE_LOSS if valued else _CLASS_LOSS),
         "classes": _classes(description),
         "outputs": "OUTPUTS = 1" if valued else "OUTPUTS = len(CLASSES)",
         "encoding": encoding,
         "label_words": "scale=(LABEL_CENTRE, LABEL_SCALE)" if valued else "classes=CLASSES",
-        "declared": ", ".join(sorted(["declared_inputs", "declared_line", f"declared_{encoding}"])),
+        "declared": ",\n    ".join(
+            sorted(
+                [
+                    *("codes_of", "declared_inputs", "declared_labels", "declared_line"),
+                    *(f"declared_{encoding}", "read_table"),
+                ]
+            )
+        ),
         "imported": ", ".join(_imported(valued=valued, flat=flat)),
         "more_members": _members(valued=valued, flat=flat),
         "pandas": "import pandas as pd\n" if description.scaling == "columns" else "",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from zerosum.client.files.operating_system import readable
 from zerosum.server.config import ConfigError
+from zerosum.simulations.config import experiment_names
 
 
 class Kind(StrEnum):
@@ -56,7 +57,8 @@ def package_of(name: str) -> str:
     Raises
     ------
     ConfigError
-        If Flower takes no app of that name, or the package would hide another from the nodes.
+        If Flower takes no app of that name, a shipped experiment has it, or the package would hide
+        another from the nodes.
     """
     name = readable(name)
     if not _NAME.fullmatch(name):
@@ -64,6 +66,11 @@ def package_of(name: str) -> str:
         cure = f'; did you mean "{better}"?' if _NAME.fullmatch(better) else ""
         raise ConfigError(f"NAME {name[:100]!r}: no name of a Flower app; {_NAME_WORDS}{cure}")
     package = name.lower().replace("-", "_")
+    if name.lower() in experiment_names():
+        raise ConfigError(
+            f"NAME {name}: an experiment that ships with zerosum, which `zerosum run {name}` would "
+            f"mean; choose another, as my-{name}"
+        )
     # The folder of an app comes first where Python looks for modules.
     if package in _LEFT_OUT or keyword.iskeyword(package) or package in sys.stdlib_module_names:
         reason = "a word that Python or Flower has a use for"

@@ -1,73 +1,34 @@
 """Inspect a user's data for ``zerosum new``: columns, classes, shapes."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from math import log10
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from zerosum.client.nearest_word import did_you_mean
-from zerosum.client.spec import DataSpec
 from zerosum.client.task import error_line
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment
-from zerosum.simulations.data.data_files import DataError, counted, listed, read_npz
-from zerosum.simulations.data.tabular.columns import Table, read_table
-from zerosum.simulations.data.tabular.filled import filled_inputs
-from zerosum.simulations.data.tabular.inputs import cautions, choose_inputs
-from zerosum.simulations.data.tabular.labels import are_values, check_complete, codes_of, names_of
+from zerosum.simulations.data.data_files import DataError, listed, read_npz
+from zerosum.simulations.new.description import (
+    CHOOSING,
+    READING,
+    DataDescription,
+    check_enough,
+    literal,
+    public_of,
+    said_of,
+    targets_of,
+)
 from zerosum.simulations.new.kinds import WORDS, Kind
-
-MOST_CLASSES = 10_000
-"""Labels of more kinds are not written into code."""
-
-READING = ("missing", "separator", "decimal", "thousands", "encoding", "header")
-"""Keys of ``[data]`` that say how a table is read; ``exclude`` and ``target``, what of it."""
-
-FEWEST_RECORDS = 10
-"""Records that a split into training and test records, over two clients, takes."""
+from zerosum.simulations.new.look_table import look_table, usual_label
 
 _LONGEST_SIDE_PIXELS = 64
+"""Side of images that a small network is given; larger ones are brought to this."""
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 """How files of images end, in either case."""
-"""Side of images that a small network is given; larger ones are brought to this."""
-
-_LABELS = ("label", "labels", "target", "targets", "class", "outcome", "diagnosis", "y")
-
-
-@dataclass(frozen=True)
-class DataDescription:
-    """Facts about the data that the generated app's code states.
-
-    Parameters
-    ----------
-    records : int
-        Records there are.
-    described : str
-        One line for the user.
-    classes : list of str or None
-        Class names in order; None where labels are values.
-    label_centre, label_scale : float
-        What is taken off values to regress on, and what they are divided by then: a power of ten,
-        and a whole number of it.
-    constants : dict
-        Further constants, each as Python source, by name.
-    scaling : str
-        Which fragment scales inputs: ``columns``, ``pixels`` or ``values``.
-    left_out : dict of str to str
-        Columns that are no inputs, with the reason.
-    """
-
-    records: int
-    described: str
-    classes: list[str] | None
-    label_centre: float
-    label_scale: float
-    constants: dict[str, str]
-    scaling: str
-    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 def reading_of(settings: Iterable[str], kind: Kind) -> dict[str, Any]:
@@ -93,7 +54,7 @@ def reading_of(settings: Iterable[str], kind: Kind) -> dict[str, Any]:
     values = apply_overrides({}, settings)
     parse_experiment(values)
     given = values.get("data", {})
-    known = (*READING, "exclude", "target")
+    known = (*READING, *CHOOSING)
     unknown = [key for key in values if key != "data"] + [
         f"data.{k}" for k in given if k not in known
     ]
@@ -106,20 +67,26 @@ def reading_of(settings: Iterable[str], kind: Kind) -> dict[str, Any]:
 
 
 def look(
-    data: Path, kind: Kind, label: str | None, reading: Mapping[str, Any] | None = None
+    files: Sequence[Path],
+    kind: Kind,
+    label: str | None,
+    reading: Mapping[str, Any] | None = None,
+    client_column: str | None = None,
 ) -> DataDescription:
-    """Inspect data of a kind, a table as the keys in ``reading`` say.
+    """Inspect data of a kind, tables as the keys in ``reading`` say.
 
     Parameters
     ----------
-    data : Path
-        A file, or a folder of images.
+    files : sequence of Path
+        Tables, or one file of another kind, or one folder of images.
     kind : Kind
         Of the data.
     label : str or None
-        Column or array of the labels.
+        Column or array of the labels; of tables also a comparison.
     reading : mapping, optional
         Keys of ``[data]`` that say how a table is read.
+    client_column : str, optional
+        Column of a table that names each record's client.
 
     Returns
     -------
@@ -131,90 +98,20 @@ def look(
     ConfigError
         One line that names the option, its value, what is allowed and the cure.
     """
+    if kind in (Kind.CSV, Kind.PARQUET):
+        return look_table(files, kind, label, reading or {"missing": [""]}, client_column)
+    data = files[0]
+    if len(files) > 1:
+        raise ConfigError(f"--data {files[1]}: a second file; several tables are allowed, as CSV")
+    if client_column is not None:
+        raise ConfigError(f"--client-column {client_column}: only tables have one; leave it out")
     if kind is Kind.IMAGES:
         if label is not None:
             raise ConfigError(f"--label {label}: a folder of images has none; leave it out")
         description = _images(data)
-    elif kind is Kind.NPZ:
-        description = _npz(data, label)
     else:
-        description = _table(data, kind, label, reading or {"missing": [""]})
-    if description.records < FEWEST_RECORDS:
-        raise ConfigError(
-            f"--data {data}: {description.records} records; allowed: {FEWEST_RECORDS} or more"
-        )
-    if description.classes is not None and len(description.classes) < 2:
-        raise ConfigError(
-            f"--data {data}: all labels are the same ({description.classes[0]}); allowed: two "
-            "classes or more"
-        )
+        description = _npz(data, label)
     return description
-
-
-def literal(value: object) -> str:
-    """Return Python source of texts, lists and dicts of them, broken into lines that fit."""
-    if isinstance(value, dict):
-        items = [f"{literal(name)}: {literal(each)}" for name, each in value.items()]
-        line = f"{{{', '.join(items)}}}"
-        if len(line) <= 60 and "\n" not in line:
-            return line
-        return (
-            "{\n" + "".join(f"    {item},\n".replace("\n", "\n    ")[:-4] for item in items) + "}"
-        )
-    if isinstance(value, list):
-        line = f"[{', '.join(map(literal, value))}]"
-        if len(line) <= 80:
-            return line
-        return "[\n" + "".join(f"    {literal(item)},\n" for item in value) + "]"
-    if isinstance(value, str) and value.isprintable() and not set('"\\') & set(value):
-        return f'"{value}"'
-    return repr(value)
-
-
-def _table(
-    data: Path, kind: Kind, label: str | None, reading: Mapping[str, Any]
-) -> DataDescription:
-    spec = DataSpec.model_validate(dict(reading))
-    names = list(_read_table(data, kind, spec).columns)
-    chosen = _chosen(names, label, "column", default=names[-1])
-    spec = spec.model_copy(update={"label": chosen})
-    table = _read_table(data, kind, spec)
-    labels = table.columns[chosen]
-    if not len(labels):
-        raise ConfigError(f"--data {data}: no records; give {WORDS[kind]} with a line of names")
-    classes, centre, scale = _targets(labels, f"--data {data}: label {chosen!r}", spec.target)
-    try:
-        used = choose_inputs(table, spec, np.arange(len(labels)))
-    except DataError as error:
-        raise ConfigError(f"--data {data}: {_here(error)}") from None
-    shown = f" ({listed(used.said)})" if len(used.names) <= 10 else ""
-    text = f"{counted(len(labels), 'record')}, {_said(chosen, classes)}, "
-    text += f"{counted(len(used.names), 'feature')}{shown}"
-    text += "".join(f"; {part}" for part in filled_inputs(table.columns, used, ""))
-    text += "".join(f"; {part}" for part in cautions(table.columns, used, labels))
-    text += f"; read as {', '.join(table.said)}" if table.said else ""
-    constants = {
-        "label": literal(chosen),
-        "features": literal(list(used.names)),
-        "categories": literal({name: list(known) for name, known in used.categories.items()}),
-        "reading": literal({key: value for key, value in reading.items() if key in READING}),
-    }
-    return DataDescription(
-        len(labels), text, classes, centre, scale, constants, "table", used.left_out
-    )
-
-
-def _read_table(data: Path, kind: Kind, spec: DataSpec) -> Table:
-    try:
-        return read_table(data, spec, ending=f".{kind}")
-    except DataError as error:
-        raise ConfigError(_here(error).replace("data.path = ", "--data ", 1)) from None
-
-
-def _here(error: DataError) -> str:
-    """Return what is wrong, with where a key that it asks for is written."""
-    keys = any(f"data.{key}" in str(error) for key in (*READING, "exclude", "target"))
-    return f"{error} (here as --set KEY=VALUE)" if keys else str(error)
 
 
 def _npz(data: Path, label: str | None) -> DataDescription:
@@ -241,13 +138,20 @@ def _npz(data: Path, label: str | None) -> DataDescription:
         )
     inputs = max(fits, key=lambda name: arrays[name].size)
     shape = arrays[inputs].shape[1:]
-    classes, centre, scale = _targets(arrays[chosen], f"--data {data}: array {chosen!r}", "auto")
+    classes, centre, scale = targets_of(arrays[chosen], f"--data {data}: array {chosen!r}", "auto")
     pixels = arrays[inputs].dtype == np.uint8
     scaling = "pixels" if pixels else "columns" if len(shape) == 1 else "values"
-    text = f"{count} records of shape {shape} in {inputs!r}, {_said(chosen, classes)}"
+    text = f"{count} records of shape {shape} in {inputs!r}, {said_of(chosen, classes)}"
     constants = {"label": literal(chosen), "inputs": literal(inputs), "shape": str(shape)}
     left_out = {name: "another array" for name in arrays if name not in (inputs, chosen)}
-    return DataDescription(count, text, classes, centre, scale, constants, scaling, left_out)
+    outputs = 1 if classes is None else len(classes)
+    key = f"--data {data}: array {chosen!r}"
+    check_enough(str(data), count, classes)
+    public = public_of(arrays[chosen], classes, key)
+    return DataDescription(
+        count, text, classes, centre, scale, constants, scaling, prod(shape), outputs,
+        count - len(public), left_out=left_out,
+    )  # fmt: skip
 
 
 def _images(data: Path) -> DataDescription:
@@ -284,46 +188,21 @@ def _images(data: Path) -> DataDescription:
     constants["suffixes"] = literal(list(IMAGES))
     left_out = {name: "no images" for name in files if name not in classes}
     left_out |= {f"files {suffix}": "no image's name" for suffix in sorted(others)}
-    return DataDescription(count, text, classes, 0.0, 1.0, constants, "pixels", left_out)
+    check_enough(str(data), count, classes)
+    labels = np.repeat(classes, [len(files[name]) for name in classes])
+    public = public_of(labels, classes, f"--data {data}")
+    size = height * width * (3 if coloured else 1)
+    return DataDescription(
+        count, text, classes, 0.0, 1.0, constants, "pixels", size, len(classes),
+        count - len(public), left_out=left_out,
+    )  # fmt: skip
 
 
 def _chosen(names: list[str], label: str | None, what: str, default: str) -> str:
     """Choose the label column: the named one, else one with a usual name, else the default."""
     if label is None:
-        known = {name.lower(): name for name in reversed(names)}
-        return next((known[name] for name in _LABELS if name in known), default)
+        return usual_label(names, default)
     if label not in names:
         hint = did_you_mean(label, names)
         raise ConfigError(f"--label {label}: no such {what}; there are {listed(names)}{hint}")
     return label
-
-
-def _targets(labels: np.ndarray, key: str, target: str) -> tuple[list[str] | None, float, float]:
-    """Return (classes, 0, 1), or (None, centre, scale) of values to regress on.
-
-    Centre and scale go into code that others see. They are as coarse as can be: a power of ten, and
-    a whole number of it.
-    """
-    try:
-        check_complete(labels, key)
-        valued = are_values(labels, key, target)
-    except DataError as error:
-        raise ConfigError(_here(error)) from None
-    if valued:
-        values = labels.astype(np.float64)
-        if not np.isfinite(values).all():
-            raise ConfigError(f"{key} has infinities; leave those records out")
-        deviation = float(values.std())
-        scale = 10.0 ** round(log10(deviation)) if deviation else 1.0
-        return None, round(float(values.mean()) / scale) * scale, scale
-    firsts = np.unique(codes_of(labels), return_index=True)[1]
-    if len(firsts) > MOST_CLASSES:
-        raise ConfigError(
-            f"{key} has {len(firsts)} classes; allowed: {MOST_CLASSES}; name another --label"
-        )
-    return [str(name) for name in names_of(labels)[firsts]], 0.0, 1.0
-
-
-def _said(label: str, classes: list[str] | None) -> str:
-    what = "values to regress on" if classes is None else f"{len(classes)} classes"
-    return f"label {label!r} ({what})"

@@ -8,8 +8,7 @@ import pytest
 from zerosum.client.spec import DataSpec
 from zerosum.simulations.data.tables import table
 from zerosum.simulations.data.tabular.identifiers import why_identifier
-from zerosum.simulations.new import Kind
-from zerosum.simulations.new.app import make_app
+from zerosum.simulations.new.app import Asked, make_app
 
 ROWS = np.random.default_rng(0)
 
@@ -67,6 +66,6 @@ def test_a_run_leaves_an_identifier_out_and_says_so(file: Path) -> None:
 
 
 def test_a_new_project_does_not_train_on_it(file: Path, tmp_path: Path) -> None:
-    made = make_app(tmp_path / "ours", file, Kind.CSV, None, ())
+    made = make_app(tmp_path / "ours", Asked((str(file),)))
     assert made.found.left_out["customer_id"] == "an identifier, another in every record"
     assert "customer_id" not in (made.folder / "ours" / "data.py").read_text()

@@ -12,17 +12,25 @@ import numpy as np
 
 from zerosum.client.spec import DataSpec
 from zerosum.simulations.data.data_files import DataError, counted, listed
-from zerosum.simulations.data.tabular.columns import Table, read_table
+from zerosum.simulations.data.tabular.columns import Table
+from zerosum.simulations.data.tabular.comparisons import holds, label_of
 from zerosum.simulations.data.tabular.filled import filled_inputs, is_strange, public_said
 from zerosum.simulations.data.tabular.inputs import Chosen, encode_inputs, require_column
 from zerosum.simulations.data.tabular.labels import check_complete, kinds_said, names_of
+from zerosum.simulations.data.tabular.several import read_tables
 from zerosum.simulations.data.tabular.targets import TargetScale
 
 log = logging.getLogger("zerosum.client")
 
 
 def declared_inputs(
-    table: Table, features: Sequence[str], categories: Mapping[str, Sequence[str]], key: str
+    table: Table,
+    features: Sequence[str],
+    categories: Mapping[str, Sequence[str]],
+    key: str,
+    *,
+    optional: Sequence[str] = (),
+    zeros: Sequence[str] = (),
 ) -> np.ndarray:
     """Return inputs, float64 of shape (n, width), NaN where a number is missing.
 
@@ -38,6 +46,10 @@ def declared_inputs(
         Of the columns that hold texts; each is an input of its own.
     key : str
         The file; begins every error.
+    optional : sequence of str
+        Columns that a file may lack: all of it is missing then, and the log says so.
+    zeros : sequence of str
+        Columns of numbers in which 0 stands for what was not measured.
 
     Returns
     -------
@@ -50,7 +62,12 @@ def declared_inputs(
         If a column is missing, or one of numbers holds anything else.
     """
     columns = dict(table.columns)
+    records = max((len(values) for values in columns.values()), default=0)
     for name in features:
+        if name in optional and name not in columns:
+            log.warning('%s: column "%s" is absent: it counts as missing in all records', key, name)
+            texts = np.full(records, "", dtype=object)
+            columns[name] = texts if name in categories else np.full(records, np.nan)
         require_column(columns, f"{key}: column", name)
         if name in categories:
             columns[name] = names_of(columns[name])
@@ -63,10 +80,41 @@ def declared_inputs(
         elif columns[name].dtype.kind not in "iufb":
             reason = table.strangers.get(name, "it holds texts")
             raise DataError(f'{key}: column "{name}" must hold numbers, and {reason}; correct it')
+        elif name in zeros:
+            values = columns[name].astype(np.float64)
+            columns[name] = np.where(values == 0, np.nan, values)
     known = {name: tuple(texts) for name, texts in categories.items()}
     chosen = Chosen(tuple(features), known, {})
-    records = len(columns[features[0]])
     return encode_inputs(columns, chosen, records=records, fill=True).inputs
+
+
+def declared_labels(table: Table, label: str, key: str) -> np.ndarray:
+    """Return the labels of a file: those of a column, or the words of a comparison.
+
+    Parameters
+    ----------
+    table : Table
+        One client's file.
+    label : str
+        A column, or a comparison as ``num > 0``.
+    key : str
+        The file; begins every error.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (n,); of a comparison the names of its two classes.
+
+    Raises
+    ------
+    DataError
+        If a column is missing, has gaps, or cannot be compared so.
+    """
+    chosen = label_of(label, table.columns, f"{key}: label")
+    if chosen.predicate is None or chosen.words is None:
+        return table.columns[chosen.name]
+    truth = holds(chosen.predicate, table, f"{key}: label {label}")
+    return np.array(chosen.words, dtype=object)[truth.astype(np.int64)]
 
 
 def declared_classes(labels: np.ndarray, classes: Sequence[str], key: str) -> np.ndarray:
@@ -131,7 +179,7 @@ def declared_values(labels: np.ndarray, centre: float, scale: float, key: str) -
 
 
 def declared_line(
-    path: Path,
+    path: Path | Sequence[Path],
     label: str,
     features: Sequence[str],
     reading: Mapping[str, object],
@@ -139,19 +187,26 @@ def declared_line(
     *,
     classes: Sequence[str] | None = None,
     scale: tuple[float, float] | None = None,
+    optional: Sequence[str] = (),
+    zeros: Sequence[str] = (),
+    client_column: str | None = None,
     public: int = 0,
 ) -> str:
-    """Return in one line what is read of a file, and which columns are not.
+    """Return in one line what is read of a file or of several, and which columns are not.
 
     Parameters
     ----------
-    path : Path
+    path : Path or sequence of Path
     label, features, categories, classes
         As they stand in the code.
     reading : mapping
         Keys of ``[data]`` that say how the file is read.
     scale : tuple of float, optional
         Of labels that are values: (centre, scale); the line says how to turn outputs back.
+    optional, zeros
+        As :func:`declared_inputs` takes them.
+    client_column : str, optional
+        Names each record's client, and is no input.
     public : int
         How many of the records the model is tested on.
 
@@ -160,19 +215,37 @@ def declared_line(
     str
         For the terminal, the report and the summary.
     """
-    table = read_table(path, DataSpec.model_validate({**reading, "label": label}))
-    for name in (label, *features):
-        require_column(table.columns, f"{path}: column", name)
-    others = [name for name in table.columns if name != label and name not in features]
+    files = [path] if isinstance(path, Path) else list(path)
+    joined = read_tables(files, DataSpec.model_validate({**reading, "label": label}))
+    table = joined.table
+    chosen_label = label_of(label, table.columns)
+    of_label = chosen_label.columns
+    columns = dict(table.columns)
+    lacking = [name for name in features if name in optional and name not in columns]
+    records = len(columns[of_label[0]])
+    columns |= {name: np.full(records, np.nan) for name in lacking}
+    for name in features:
+        require_column(columns, f"{path}: column", name)
+    reserved = (*([chosen_label.name] if chosen_label.predicate is None else []), client_column)
+    others = [
+        f"{name} (the label is {label})" if name in of_label else name
+        for name in table.columns
+        if name not in features and name not in reserved
+    ]
     left_out = [*(f"{name} ({reason})" for name, reason in table.left_out.items()), *others]
     known = {name: tuple(texts) for name, texts in (categories or {}).items()}
-    columns = table.columns | {name: names_of(table.columns[name]) for name in known}
+    columns |= {name: names_of(columns[name]) for name in known if name not in lacking}
+    columns |= {name: np.full(records, "", dtype=object) for name in known if name in lacking}
     chosen = Chosen(tuple(features), known, {})
     kinds = f" ({kinds_said(classes)})" if classes is not None or scale is not None else ""
+    many = len(files) > 1
     parts = [
-        f"{path.name}: {counted(len(columns[label]), 'record')}",
+        f"{joined.counted() if many else joined.names[0]}: {counted(records, 'record')}",
         f"label {label}{kinds}",
         f"{counted(len(features), 'input')}: {listed(chosen.said)}",
+        *joined.said,
+        *([f"absent: {listed(lacking)}"] if lacking else []),
+        *([f"0 counts as not measured in {listed(zeros)}"] if zeros else []),
         *filled_inputs(columns, chosen, "a category that the code does not declare"),
         *([f"left out: {listed(left_out)}"] if left_out else []),
         *([f"read as {', '.join(table.said)}"] if table.said else []),
