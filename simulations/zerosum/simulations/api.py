@@ -151,7 +151,7 @@ def _check_examples(task: Task, count: int, experiment: Experiment) -> None:
     privacy = experiment.privacy
     if not privacy.private or not privacy.by_example or privacy.examples is None:
         return
-    counted = _counted(task, count, experiment.seed)
+    counted = count_examples(task, count, experiment.seed)
     if counted is None:
         log.warning(
             "privacy.examples = %d is taken on trust: the records of %d clients are not counted; "
@@ -165,7 +165,7 @@ def _check_examples(task: Task, count: int, experiment: Experiment) -> None:
         )
 
 
-def _counted(task: Task, count: int, seed: int) -> int | None:
+def count_examples(task: Task, count: int, seed: int) -> int | None:
     """Count the training records of all clients; None where that would take too long."""
     known = getattr(task, "num_examples", None)
     if known is not None:

@@ -112,7 +112,7 @@ def test_larger_cohorts_get_sparse_graphs(protocol: str) -> None:
 @pytest.mark.parametrize(
     ("overrides", "rest", "words"),
     [
-        ([], {"dimension": 10_000_000}, "times the norm of the clip"),
+        ([], {"dimension": 10_000_000}, "times as long as all they can learn"),
         (["privacy.noise_multiplier=0.3"], {}, "epsilon_release"),
         (["privacy.delta=0.01"], {}, "1/population"),
         (["privacy.top_up=false"], {}, "epsilon_release is infinite"),

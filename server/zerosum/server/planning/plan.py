@@ -1,6 +1,5 @@
 """Plan a run: its epsilons, noise, graph and traffic, from the settings alone."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,7 +25,8 @@ from zerosum.secagg.messages.all_messages import (
 )
 from zerosum.secagg.session import DIGEST_BYTES
 from zerosum.secagg.stages import ServerMode
-from zerosum.server.config import ConfigError
+from zerosum.server.planning.nearest_setting import Nearest
+from zerosum.server.planning.signal import noise_of, whole_run
 from zerosum.server.privacy.calibration import (
     TYPICAL,
     planned_cohort,
@@ -45,13 +45,6 @@ from zerosum.server.runs.result_display import bound_in_words
 from zerosum.server.sampling import expected_cohort, group_sizes
 from zerosum.server.spec import Experiment
 
-DROWNED = 10.0
-"""Noise norm over clip above which a plan warns: a signal's norm is the clip at most.
-
-Over T rounds a constant signal adds up to T clips and independent noise to sqrt(T) times its own
-norm. So a ratio r takes r^2 rounds, here a hundred, until the noise is no larger than the signal.
-"""
-
 
 @dataclass(frozen=True, repr=False)
 class Outlook:
@@ -64,12 +57,18 @@ class Outlook:
     epsilon : mapping of str to EpsilonBound
         By observer, with every planned round opened and the unluckiest client; empty without noise.
     warnings : tuple of str
-        Why the setting is hopeless, or close to it; empty if it is neither.
+        What is wrong with the setting; ``hopeless`` is one of them.
+    hopeless : str
+        Why little or nothing can be learnt; empty where something can.
+    nearest : tuple of Nearest
+        The nearest settings that are not hopeless, where this one is and they were asked for.
     """
 
     values: dict[str, Any]
     epsilon: Mapping[ObserverName, EpsilonBound]
     warnings: tuple[str, ...]
+    hopeless: str = ""
+    nearest: tuple[Nearest, ...] = ()
 
     def __repr__(self) -> str:
         """Return one line: all figures are a page."""
@@ -94,6 +93,7 @@ class Outlook:
             for whom in [observer_who(observer, values["protocol"])]
         ]
         rows += [("WARNING", warning, "") for warning in self.warnings]
+        rows += [("not hopeless", near.line, near.says) for near in self.nearest]
         return panel(f"{values['name']}, planned", rows)
 
 
@@ -143,12 +143,18 @@ def outlook(experiment: Experiment, *, population: int, dimension: int) -> Outlo
         "bytes_up_per_client": bytes_up(experiment, population, group, protection),
         "learning_rates": _learning_rates(experiment),
         "noise": None,
+        "whole_run": None,
         "epsilon": None,
         "epsilon_typical": None,
     }
     bounds: Mapping[ObserverName, EpsilonBound] = {}
+    hopeless = ""
     if privacy.private:
-        values["noise"] = _noise(experiment, protection, expected, dimension)
+        noise = noise_of(experiment, protection, expected, dimension)
+        values["noise"] = noise.document()
+        whole = whole_run(noise, experiment.rounds, privacy)
+        values["whole_run"] = {"direction": whole.direction, "noise": whole.noise}
+        hopeless = whole.in_words
         run = planned_run(experiment, population, dimension)
         bounds = planned_figures(privacy, run)
         typical = planned_figures(privacy, replace(run, surprise=TYPICAL))
@@ -156,7 +162,7 @@ def outlook(experiment: Experiment, *, population: int, dimension: int) -> Outlo
         values["epsilon_typical"] = {
             name: bound["value"] for name, bound in bounds_document(typical).items()
         }
-    return Outlook(values, bounds, tuple(_warnings(values, bounds)))
+    return Outlook(values, bounds, tuple(_warnings(values, bounds, hopeless)), hopeless)
 
 
 def bytes_up(
@@ -263,31 +269,9 @@ def _graph(experiment: Experiment, population: int, cohort: int) -> dict[str, An
     }
 
 
-def _noise(
-    experiment: Experiment, protection: Protection, expected: int, dimension: int
-) -> dict[str, float]:
-    """Return the noise of a round's average beside the clip, which bounds the signal's norm."""
-    clip = experiment.privacy.clip
-    if clip is None:
-        raise ConfigError("privacy.clip = none: without a norm there is no noise to plan")
-    groups = 1 if experiment.privacy.model == "central" else experiment.secagg.groups
-    # Where nothing is topped up, the noise of those who are expected to be left.
-    left = protection.cohort * (1 - experiment.secagg.dropout)
-    whole = protection.std_of(left) * math.sqrt(groups)
-    parts = experiment.privacy.lot if experiment.privacy.sums_gradients else None
-    average = whole / (parts or expected)
-    norm = average * math.sqrt(dimension)
-    return {
-        "std_contribution": protection.std_contribution,
-        "std_sum": whole,
-        "std_average": average,
-        "norm_average": norm,
-        "norm_over_clip": norm / clip,
-        "coordinate_over_clip": average / clip,
-    }
-
-
-def _warnings(values: dict[str, Any], bounds: Mapping[ObserverName, EpsilonBound]) -> list[str]:
+def _warnings(
+    values: dict[str, Any], bounds: Mapping[ObserverName, EpsilonBound], hopeless: str
+) -> list[str]:
     warnings = []
     if "refused" in values["graph"]:
         warnings.append(f"no round can be opened: {values['graph']['refused']}")
@@ -303,13 +287,8 @@ def _warnings(values: dict[str, Any], bounds: Mapping[ObserverName, EpsilonBound
             f"delta = {values['delta']:g} is not below 1/population = {1 / values['units']:.3g}: "
             f"exposing one {values['unit']} whole would count as private"
         )
-    ratio = values["noise"]["norm_over_clip"]
-    if ratio > DROWNED:
-        warnings.append(
-            f"the noise of a round's average has {ratio:.3g} times the norm of the clip, the most "
-            "a signal can have: expect to learn nothing; more clients a round, fewer parameters "
-            "or less noise would help"
-        )
+    if hopeless:
+        warnings.append(hopeless)
     meant = _meant_to_protect(values)
     return warnings + [w for name in OBSERVERS if name in meant and (w := _weakness(bounds[name]))]
 

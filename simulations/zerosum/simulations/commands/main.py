@@ -219,7 +219,7 @@ def plan(
             check_writable(json_file)
         load_experiment(experiment or DEFAULT_EXPERIMENT, overrides or [])  # a mistyped key
         with loading():
-            from zerosum.simulations.commands.plan import plan, plan_table
+            from zerosum.simulations.commands.plan import nearest_lines, plan, plan_table
 
         outlook = plan(
             experiment,
@@ -235,6 +235,9 @@ def plan(
             Console().print(f"Data: {outlook.values['data']['line']}", soft_wrap=True, markup=False)
         for warning in outlook.warnings:
             Console().print(f"Warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+            if warning == outlook.hopeless:
+                for near in nearest_lines(outlook):
+                    Console().print(near, highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()

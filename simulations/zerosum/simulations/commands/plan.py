@@ -1,7 +1,8 @@
 """``zerosum plan``: what a setting buys and costs, before anything runs, mostly without data."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from zerosum.client.spec import PrivacySpec
 from zerosum.client.task import Task, resolve_task
 from zerosum.client.task import population as population_of
 from zerosum.server.config import ConfigError
+from zerosum.server.planning.nearest_setting import HopelessPlan, Nearest, nearest_settings
 from zerosum.server.planning.plan import Outlook, outlook
 from zerosum.server.planning.preflight import prepare
 from zerosum.server.privacy.observers import OBSERVERS, observer_title
@@ -27,6 +29,14 @@ LARGEST_POPULATION = 10**10
 
 LARGEST_DIMENSION = 10**10
 """Parameters of a planned model: beyond it a session's vector, padded, has no size on the wire."""
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What the task's data say: their summary, and the records of all clients together."""
+
+    data: dict[str, Any] | None = None
+    examples: Callable[[], int | None] = lambda: None
 
 
 @alone("plan")
@@ -77,9 +87,10 @@ def _planned(
 ) -> Outlook:
     if epsilon is not None:
         experiment = _with_epsilon(experiment, epsilon)
+    clients = _clients_word(experiment, population)
     if population is None:
         population = experiment.data.clients
-    read = None
+    read = _Read()
     if population is None or dimension is None:
         population, dimension, read = _of_task(experiment, population, dimension)
     if population < 1 or dimension < 1:
@@ -94,7 +105,17 @@ def _planned(
     experiment = experiment.model_copy(update={"privacy": lenient})
     resolved = prepare(experiment, population=population, dimension=dimension)
     planned = outlook(resolved, population=population, dimension=dimension)
-    return planned if read is None else replace(planned, values=planned.values | {"data": read})
+    if planned.hopeless:
+        plan = HopelessPlan(experiment, population, dimension, clients, read.examples())
+        planned = _with_nearest(planned, nearest_settings(plan))
+    if read.data is None:
+        return planned
+    return replace(planned, values=planned.values | {"data": read.data})
+
+
+def _with_nearest(planned: Outlook, found: tuple[Nearest, ...]) -> Outlook:
+    listed = [{"line": near.line, "says": near.says} for near in found]
+    return replace(planned, values=planned.values | {"nearest": listed}, nearest=found)
 
 
 def plan_table(found: Outlook) -> Table:
@@ -104,6 +125,25 @@ def plan_table(found: Outlook) -> Table:
     for name, value in _rows(found):
         table.add_row(name, value)
     return table
+
+
+def nearest_lines(found: Outlook) -> list[str]:
+    """Return in lines the nearest settings that are not hopeless, to be pasted.
+
+    Parameters
+    ----------
+    found : Outlook
+        A hopeless one.
+
+    Returns
+    -------
+    list of str
+        A heading and a line each; one that says that there is none.
+    """
+    if not found.nearest:
+        return ["  No change of clients, rounds or epsilon that protects leads out of it."]
+    lines = [f"    {near.line}    ({near.says})" for near in found.nearest]
+    return ["  The nearest settings that are not hopeless:", *lines]
 
 
 def _with_epsilon(experiment: Experiment, epsilon: float) -> Experiment:
@@ -119,7 +159,7 @@ def _with_epsilon(experiment: Experiment, epsilon: float) -> Experiment:
 
 def _of_task(
     experiment: Experiment, population: int | None, dimension: int | None
-) -> tuple[int, int, dict[str, Any] | None]:
+) -> tuple[int, int, _Read]:
     from zerosum.client.training.seeded_task import seeded_resolution
     from zerosum.client.training.threads import one_thread
     from zerosum.simulations.data.edited_modules import read_again
@@ -131,6 +171,7 @@ def _of_task(
         raise DataError(f"{error}; or plan without data: --population N --dimension D") from None
     if population is None:
         population = population_of(task, experiment.data)
+    from zerosum.simulations.api import count_examples
     from zerosum.simulations.engine.trial_client import take_trial_step
 
     # Tried among the task's own clients: its records may not go round more that are only planned.
@@ -139,7 +180,16 @@ def _of_task(
     with one_thread():
         trained = take_trial_step(task, own, experiment).layout.dimension
     dimension = trained if dimension is None else dimension
-    return population, dimension, data_summary(task)
+    examples = partial(count_examples, task, own, experiment.seed)
+    return population, dimension, _Read(data_summary(task), examples)
+
+
+def _clients_word(experiment: Experiment, population: int | None) -> str:
+    """Return what sets the number of clients; empty where the data have as many as they have."""
+    if population is not None:
+        return "--population "
+    natural = experiment.data.partition == "natural"
+    return "" if natural or experiment.data.clients is None else "--set data.clients="
 
 
 def _rows(found: Outlook) -> list[tuple[str, str]]:
