@@ -100,14 +100,14 @@ def test_nodes_are_told_of_the_experiments_own_data_by_its_whole_path(tmp_path):
     app.mkdir()
     (tmp_path / "patients of ours.csv").write_text("a,b\n1,2\n")
     (app / "experiment.toml").write_text('[data]\npath = "../patients of ours.csv"\n')
-    (setting,) = _data_of(app)
+    (setting,) = _data_of(app, tmp_path / "nodes")
     assert shlex.split(setting) == [f"data.path={tmp_path / 'patients of ours.csv'}"]
 
 
 @pytest.mark.parametrize("text", ["", "[data]\n", '[data]\npath = "absent.csv"\n', "[data\n"])
 def test_where_no_data_are_named_or_there_the_run_says_so_itself(text, tmp_path):
     (tmp_path / "experiment.toml").write_text(text)
-    assert _data_of(tmp_path) == []
+    assert _data_of(tmp_path, tmp_path / "nodes") == []
 
 
 class Programs:

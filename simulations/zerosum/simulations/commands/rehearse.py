@@ -1,9 +1,10 @@
 """``zerosum rehearse``."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tomli_w
 import typer
@@ -28,6 +29,13 @@ from zerosum.simulations.commands.rehearse_queries import (
 from zerosum.simulations.engine.one_at_a_time import alone
 from zerosum.simulations.rehearsal.federation import Federation, federation
 from zerosum.simulations.rehearsal.namespaces import can_make_namespaces
+from zerosum.simulations.rehearsal.own_files import (
+    check_count,
+    count_of,
+    linked,
+    own_files,
+    paths_of,
+)
 from zerosum.simulations.rehearsal.processes import DeploymentError, check_programs
 from zerosum.simulations.rehearsal.rehearsal_folder import (
     QueryRehearsal,
@@ -59,13 +67,25 @@ def rehearse(
     app: Annotated[
         Path, typer.Argument(help="Folder of a Flower app, as zerosum new makes it."), FOLDERS
     ],
+    more: Annotated[
+        list[str] | None,
+        typer.Argument(hidden=True, help="Further nodes' files, after the first of --data."),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NODE=FILE",
+            help="Give each node a file of its own: --data 0=a.csv 1=b.csv 2=c.csv.",
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change one key of the experiment."),
         SETTINGS,
     ] = None,
     nodes: Annotated[
-        int | None, typer.Option(help="SuperNodes; 3 by default.", min=2, max=64)
+        int | None,
+        typer.Option(help="SuperNodes; 3 by default, or one a file.", min=2, max=64),
     ] = None,
     server: Annotated[
         str | None,
@@ -95,15 +115,19 @@ def rehearse(
     for the kind of server that --server names. The run folder keeps every completed round, and in
     rehearsal/ the nodes' records and logs, so that --resume can continue an ended rehearsal.
 
+    With --data each node trains on a file of its own, less the public records that the server tests
+    on. Without it, all read the experiment's data.
+
     An app of queries has a plan.toml in place of an experiment, and in nodes/0, nodes/1, ... each
     node's own zerosum-node.toml.
     """
     console = Console()
     with user_errors(DeploymentError, ConfigError):
+        files = _files(app, data or [], more or [], nodes, resume)
         if resume is None:
-            kept, setting = _begun(
-                app, nodes or DEFAULT_NODES, server or SERVERS[0], namespaces, out
-            )
+            count = nodes or len(files) or _clients_of(app) or DEFAULT_NODES
+            kept, setting = _begun(app, count, server or SERVERS[0], namespaces, out)
+            setting = replace(setting, data=files)
         else:
             kept = kept_of(app, resume.resolve())
             setting = _continued(
@@ -222,14 +246,17 @@ def run_app(
     policy.write_text(_policy(app / POLICY, setting.server), encoding="utf-8", newline="\n")
     for index in range(setting.nodes):
         # All of them are this owner's: they read the file that the owner's experiment names.
-        built.start_supernode(index, f'policy="{policy}" server-paths=true')
+        own = "server-paths=true"
+        if setting.data:  # the server tests on records of the same files
+            own = f'data-path="{setting.data[index]}" hold-out=true'
+        built.start_supernode(index, f'policy="{policy}" {own}')
         tell.line(f"started node {index}; its log: {built.folder}/supernode{index}.log")
     given = [f"secagg.server={setting.server}", f"deployment.min_nodes={setting.nodes}"]
     if kept.begun:  # its folder has the rest of the configuration
         done = kept.completed()
         tell.line(f"going on after round {done} of {kept.rounds_asked()}")
     else:
-        given, done = [*given, *_data_of(app)], 0
+        given, done = [*given, *_data_of(app, kept.nodes, setting.data)], 0
     before = modified_ns(out / SUMMARY)
     run = built.submit(app, [*given, *built.keys_of_server, *settings], out)
     tell.line(f"started the run; its log: {built.folder}/superlink.log")
@@ -242,14 +269,55 @@ def run_app(
     return summary
 
 
-def _data_of(app: Path) -> list[str]:
-    """Return the setting that names the experiment's data from any folder: nodes run in others."""
-    try:
-        path = read_toml(app / EXPERIMENT)["data"]["path"]
-    except (TomlError, KeyError, TypeError):
+def _data_of(app: Path, folder: Path, own: Sequence[str] = ()) -> list[str]:
+    """Return the setting that names the experiment's data from any folder: nodes run in others.
+
+    Of several files, or of the nodes' own, links are made in a folder.
+    """
+    data = _written(app).get("data")
+    path = data.get("path") if isinstance(data, dict) else None
+    files = tuple(map(Path, own)) or paths_of(path, app)
+    if not files:
         return []  # none is named; what is wrong with the file the run itself will say
-    whole = (app / Path(str(path)).expanduser()).resolve()
-    return [shlex.quote(f"data.path={whole}")] if whole.exists() else []
+    several = len(files) > 1 or bool(own)
+    return [shlex.quote(f"data.path={linked(files, folder) if several else files[0]}")]
+
+
+def _written(app: Path) -> dict[str, Any]:
+    """Return an app's experiment as it is written; nothing of one that cannot be read."""
+    try:
+        return read_toml(app / EXPERIMENT)
+    except TomlError:
+        return {}
+
+
+def _clients_of(app: Path) -> int | None:
+    """Return how many files the experiment names, where each is a client."""
+    return count_of(_written(app), app.absolute())
+
+
+def _files(
+    app: Path, data: list[str], more: list[str], nodes: int | None, resume: Path | None
+) -> tuple[str, ...]:
+    """Return the nodes' own files, checked; none where none is named."""
+    if more and not data:
+        raise DeploymentError(f"{more[0]}: one APP is allowed; files are given by --data")
+    if not data:
+        return ()
+    if resume is not None:
+        raise DeploymentError(f"--data {data[0]} and --resume {resume}: the nodes have their files")
+    if not (app / EXPERIMENT).is_file():
+        raise DeploymentError(
+            f"--data {data[0]}: APP {app} has no {EXPERIMENT}; of an app of queries, "
+            "nodes/I/zerosum-node.toml names a node's table"
+        )
+    files = own_files([*data, *more])
+    if nodes is not None and nodes != len(files):
+        raise DeploymentError(f"--nodes {nodes}: --data names {len(files)} files; leave it out")
+    if len(files) < 2:
+        raise DeploymentError(f"--data {data[0]}: a rehearsal takes two nodes or more")
+    check_count(files, _written(app), app.absolute())
+    return files
 
 
 def _nothing_completed(kept: RehearsalFolder, summary: Summary) -> str:

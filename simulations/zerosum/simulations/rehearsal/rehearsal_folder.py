@@ -33,6 +33,8 @@ class RehearsedNodes:
     namespaces : bool
     mark : str
         ``NAME=VALUE`` in the environment of every process that was started.
+    data : tuple of str
+        A file of its own for each node; empty where all read the experiment's data.
     """
 
     app: str
@@ -40,6 +42,7 @@ class RehearsedNodes:
     server: str
     namespaces: bool
     mark: str = ""
+    data: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
