@@ -1,5 +1,6 @@
 """Find out what a task's records, model and loss are, by trying them on numbers that are drawn."""
 
+import copy
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -11,6 +12,7 @@ from torch import nn
 from zerosum.client.task import TaskError, error_line
 from zerosum.client.task_errors import FAILURES
 from zerosum.client.training.flat_parameters import Layout
+from zerosum.client.training.initial_model import draw_weights
 from zerosum.client.training.model_checks import usable
 from zerosum.client.training.threads import one_thread
 from zerosum.client.training.torch_seed import seeded
@@ -141,13 +143,17 @@ def _tried(found: Loaded, pool: Pool) -> Facts:
         raise TaskError("attacks need a loss of shape (n,), one an example")
     losses.sum().backward()
     classes, entropy = _classes(found, pool, outputs)
-    last = _last(model, classes)
+    last, drawn = _last(model, classes), torch.randn(inputs.shape)
+    # On drawn weights: with an output layer of zeros all models would return the same.
+    probe = copy.deepcopy(model)
+    with torch.no_grad():
+        draw_weights(probe.parameters(), torch.Generator().manual_seed(0))
     return Facts(
         shape=tuple(some.inputs.shape[1:]),
         numbers=numbers,
         classes=classes,
-        first=_first(model, torch.randn(inputs.shape)) if numbers else None,
-        chain=_chain(model) if numbers else (),
+        first=_first(probe, drawn) if numbers else None,
+        chain=_chain(probe, drawn) if numbers else (),
         last=last,
         sequential=last and type(model) is nn.Sequential and isinstance(model[-1], nn.Linear),
         cross_entropy=entropy,
@@ -185,34 +191,51 @@ def _alike(one: object, other: object) -> bool:
     return bool(torch.equal(one, other))
 
 
-def _first(model: nn.Module, inputs: torch.Tensor) -> Place | None:
-    """Return the layer that is given every record whole and unchanged, flattened at most."""
-    whole: list[nn.Linear] = []
+def _called(model: nn.Module, inputs: torch.Tensor) -> list[tuple[nn.Linear, torch.Tensor]]:
+    """Return the fully connected layers that a model calls, in order, each with its input."""
+    calls: list[tuple[nn.Linear, torch.Tensor]] = []
 
     def look(module: nn.Module, given: tuple[torch.Tensor, ...]) -> None:
-        same = given[0].shape == inputs.flatten(1).shape and given[0].equal(inputs.flatten(1))
-        if same and isinstance(module, nn.Linear):
-            whole.append(module)
+        if isinstance(module, nn.Linear):
+            calls.append((module, given[0].clone()))
 
     hooks = [m.register_forward_pre_hook(look) for m in model.modules() if type(m) is nn.Linear]
     with torch.no_grad():
-        model(inputs)
+        model(inputs.clone())
     for hook in hooks:
         hook.remove()
-    return _place(model, whole[0]) if len(whole) == 1 else None
+    return calls
 
 
-def _chain(model: nn.Module) -> tuple[Place, ...]:
-    """Return the layers of a model of fully connected layers with ReLU between them."""
-    if type(model) is not nn.Sequential:
+def _first(model: nn.Module, inputs: torch.Tensor) -> Place | None:
+    """Return the layer that is given every record whole and unchanged, flattened at most."""
+    flat = inputs.flatten(1)
+    calls = _called(model, inputs)
+    whole = [layer for layer, given in calls if given.shape == flat.shape and given.equal(flat)]
+    once = len(whole) == 1 and sum(layer is whole[0] for layer, _ in calls) == 1
+    return _place(model, whole[0]) if once else None
+
+
+def _chain(model: nn.Module, inputs: torch.Tensor) -> tuple[Place, ...]:
+    """Return a model's layers, if it computes what they compute with ReLU between them.
+
+    However it is written: what it returns is compared.
+    """
+    layers = [layer for layer, _ in _called(model, inputs)]
+    found = [_place(model, layer) for layer in layers]
+    if len(layers) < 2 or len(set(map(id, layers))) < len(layers) or not all(found):
         return ()
-    layers = [each for each in model if type(each) not in (nn.Flatten, nn.Identity)]
-    linear, between = layers[::2], layers[1::2]
-    fit = len(layers) % 2 == 1 and len(linear) > 1
-    if not fit or not all(type(each) is nn.ReLU for each in between):
+    with torch.no_grad():
+        values = inputs.flatten(1)
+        if values.shape[1] != layers[0].in_features:
+            return ()
+        for layer in layers[:-1]:
+            values = layer(values).relu()
+        outputs, expected = model(inputs.clone()), layers[-1](values)
+    same = isinstance(outputs, torch.Tensor) and outputs.numel() == expected.numel()
+    if not same or not torch.allclose(outputs.reshape(expected.shape), expected, atol=1e-5):
         return ()
-    found = [_place(model, each) if type(each) is nn.Linear else None for each in linear]
-    return tuple(each for each in found if each) if all(found) else ()
+    return tuple(each for each in found if each)
 
 
 def _last(model: nn.Module, classes: int) -> bool:

@@ -79,8 +79,8 @@ def _crafted_layer(facts: Facts, pool: Pool) -> str:
         return ""
     if not facts.chain:
         return (
-            "needs a torch.nn.Sequential of Linear layers with biases and ReLU between them, whose "
-            "first takes the whole record"
+            "needs a model of Linear layers with biases and ReLU between them, whose first takes "
+            "the whole record"
         )
     return ""
 
