@@ -145,10 +145,35 @@ def more_clients(plan: HopelessPlan) -> Nearest | None:
     Nearest or None
         None where clients cannot be had, or so many cost more privacy than protects.
     """
-    if not plan.clients_word:
+    if not plan.clients_word or plan.experiment.privacy.sums_gradients:
         return None
     found = (_of_clients(plan, in_proportion=either) for either in (False, True))
     return next((near for near in found if near is not None), None)
+
+
+def clients_needed(plan: HopelessPlan) -> int | None:
+    """Return the fewest clients a round, all of them, that are not hopeless at a given noise.
+
+    Parameters
+    ----------
+    plan : HopelessPlan
+        A hopeless one.
+
+    Returns
+    -------
+    int or None
+        None where the noise is not shared among clients.
+    """
+
+    def changed(clients: int) -> HopelessPlan:
+        drawn = [] if plan.experiment.sampling.cohort is None else [f"sampling.cohort={clients}"]
+        rounds = plan.experiment.rounds if plan.experiment.sampling.kind == "once" else 1
+        return plan.with_settings(drawn, max(plan.population, clients * rounds))
+
+    if plan.experiment.privacy.sums_gradients:
+        return None
+    before = plan.experiment.sampling.cohort or plan.population
+    return _least(partial(_margin, changed), before, plan.margin, MOST_CLIENTS)
 
 
 def _of_clients(plan: HopelessPlan, *, in_proportion: bool) -> Nearest | None:

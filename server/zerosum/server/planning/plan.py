@@ -62,6 +62,8 @@ class Outlook:
         Why little or nothing can be learnt; empty where something can.
     nearest : tuple of Nearest
         The nearest settings that are not hopeless, where this one is and they were asked for.
+    experiment : Experiment or None
+        As it would run, its noise resolved.
     """
 
     values: dict[str, Any]
@@ -69,6 +71,7 @@ class Outlook:
     warnings: tuple[str, ...]
     hopeless: str = ""
     nearest: tuple[Nearest, ...] = ()
+    experiment: Experiment | None = None
 
     def __repr__(self) -> str:
         """Return one line: all figures are a page."""
@@ -162,7 +165,9 @@ def outlook(experiment: Experiment, *, population: int, dimension: int) -> Outlo
         values["epsilon_typical"] = {
             name: bound["value"] for name, bound in bounds_document(typical).items()
         }
-    return Outlook(values, bounds, tuple(_warnings(values, bounds, hopeless)), hopeless)
+    return Outlook(
+        values, bounds, tuple(_warnings(values, bounds, hopeless)), hopeless, (), experiment
+    )
 
 
 def bytes_up(

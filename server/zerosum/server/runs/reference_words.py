@@ -1,8 +1,10 @@
 """Say what a constant predictor gives beside a run's figures, and where the model is no better."""
 
+import math
+from collections.abc import Sequence
 from typing import Final
 
-from zerosum.server.runs.records import Summary
+from zerosum.server.runs.records import RoundRecord, Summary
 
 MAJORITY: Final = "majority class"
 MEAN: Final = "mean of the targets"
@@ -51,3 +53,37 @@ def not_better(summary: Summary) -> str:
         f"the model's {what} on test data, {given[name]:.4g}, is no better than that of a "
         f"predictor that looks at nothing, {constant[name]:.4g} ({predictor_in_words(summary)})"
     )
+
+
+def worse_losses(summary: Summary, rounds: Sequence[RoundRecord]) -> list[str]:
+    """Say where the last loss is above the first, or above that of a constant predictor.
+
+    Parameters
+    ----------
+    summary : Summary
+        Of the run.
+    rounds : sequence of RoundRecord
+        All of its rounds.
+
+    Returns
+    -------
+    list of str
+        Clauses; none where the loss fell, or is not known.
+    """
+    losses = [(r.round, r.metrics["test_loss"]) for r in rounds if "test_loss" in r.metrics]
+    last = summary.metrics.get("test_loss", math.nan)
+    if math.isnan(last):
+        return []
+    said = []
+    if len(losses) > 1 and last > losses[0][1]:
+        said.append(
+            f"the loss on test data ended at {last:.4g}, above the {losses[0][1]:.4g} of round "
+            f"{losses[0][0]}: later rounds made it surer of its mistakes, or wrong more often"
+        )
+    constant = summary.reference.get("loss")
+    if isinstance(constant, float) and last >= constant:
+        said.append(
+            f"the loss on test data, {last:.4g}, is no better than the {constant:.4g} of a "
+            "predictor that looks at nothing and says how frequent each class is"
+        )
+    return said

@@ -52,13 +52,15 @@ def reference(
     Returns
     -------
     dict of str to any
-        ``predictor``, ``metrics`` and, of classes, ``label``; or ``reason``, why there is none.
+        ``predictor``, ``metrics`` and, of classes, ``label`` and ``loss``, that of the logarithms
+        of their parts; or ``reason``, why there is none.
     """
     try:
         if isinstance(found, Classified):
             labels = torch.from_numpy(found.labels)
             right = float((labels == torch.from_numpy(found.predictions)).double().mean())
-            return _majority(labels, right, measured)
+            majority = _majority(labels, right, measured)
+            return majority | _constant_loss(task, outputs, targets, majority, measured)
         if found.startswith(NUMBERS):
             return _mean_predictor(task, outputs, targets, measured)
         return _of_positions(outputs, targets, measured, found)
@@ -83,6 +85,34 @@ def _majority(labels: torch.Tensor, right: float, measured: Mapping[str, float])
         "label": int(values[most]),
         "metrics": {"test_accuracy": part},
     }
+
+
+def _constant_loss(
+    task: Task,
+    outputs: Any,
+    targets: torch.Tensor,
+    majority: Mapping[str, Any],
+    measured: Mapping[str, float],
+) -> dict[str, float]:
+    """Return the loss of one constant output; nothing where outputs are no row of numbers a class.
+
+    The output is the logarithm of each class's part: no constant has a smaller cross-entropy
+    (Gibbs' inequality), and under another loss it is a constant all the same.
+    """
+    fits = isinstance(outputs, torch.Tensor) and outputs.dim() == 2 and targets.dim() == 1
+    if not fits or outputs.shape[1] < 2 or "test_loss" not in measured or "metrics" not in majority:
+        return {}
+    if targets.is_floating_point() or not 0 <= int(targets.min()) <= int(targets.max()):
+        return {}
+    counts = torch.bincount(targets.long(), minlength=outputs.shape[1])[: outputs.shape[1]]
+    # A class without an example has no part in the mean; its logarithm must be finite all the same.
+    logits = (counts / counts.sum()).clamp(min=torch.finfo(torch.float32).tiny).log()
+    constant = logits.to(outputs.dtype).expand(outputs.shape).contiguous()
+    try:
+        loss = float(per_example_losses(task, constant, targets.clone()).double().mean())
+    except FAILURES:  # code of the task's: then there is the majority's accuracy alone
+        return {}
+    return {"loss": loss * float(getattr(task, "loss_unit", 1.0))} if math.isfinite(loss) else {}
 
 
 def _of_positions(

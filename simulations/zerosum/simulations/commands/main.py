@@ -210,6 +210,10 @@ def plan(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write figures here; - is standard output.")
     ] = None,
+    board: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write two A4 pages for an ethics board here, as HTML."),
+    ] = None,
 ) -> None:
     """Compute what a setting costs before it runs: every epsilon, noise against clip, bytes."""
     from zerosum.simulations.config import DEFAULT_EXPERIMENT, load_experiment
@@ -217,6 +221,8 @@ def plan(
     with user_errors(ConfigError, TaskError):
         if json_file is not None:
             check_writable(json_file)
+        if board is not None:
+            check_writable(board, "--board")
         load_experiment(experiment or DEFAULT_EXPERIMENT, overrides or [])  # a mistyped key
         with loading():
             from zerosum.simulations.commands.plan import nearest_lines, plan, plan_table
@@ -230,6 +236,11 @@ def plan(
         )
         if json_file is not None:  # first: printing fails where the reader has closed the pipe
             write_json(json_file, outlook.values | {"warnings": list(outlook.warnings)})
+        if board is not None:
+            from zerosum.simulations.report import write_planned_board
+
+            write_planned_board(board, outlook)
+            Console().print(f"Board pages  {board}", soft_wrap=True, markup=False)
         Console().print(plan_table(outlook))
         if "data" in outlook.values:
             Console().print(f"Data: {outlook.values['data']['line']}", soft_wrap=True, markup=False)
@@ -318,19 +329,29 @@ def report(
         ),
         FOLDERS,
     ] = None,
+    board: Annotated[
+        bool, typer.Option("--board", help="Write two A4 pages for an ethics board: board.html.")
+    ] = False,
 ) -> None:
     """Draw a run's report again from the files in its folder."""
     from zerosum.server.analytics.query_files import QUERIES
-    from zerosum.simulations.report import write_public_report, write_report
+    from zerosum.simulations.report import write_board, write_public_report, write_report
     from zerosum.simulations.report.queries import write_query_report
 
     with user_errors(ConfigError, TaskError):
+        if board and public is not None:
+            raise ConfigError(f"--board and --public {public}: give one of them")
         if (folder / QUERIES).is_file():
+            if board:
+                raise ConfigError(f"--board: {folder} holds queries; the pages are of training")
             if public is not None:
                 raise ConfigError(
                     f"--public {public}: {folder} holds queries, whose page is public"
                 )
             Console().print(f"Report  {write_query_report(folder)}", soft_wrap=True, markup=False)
+            return
+        if board:
+            Console().print(f"Board pages  {write_board(folder)}", soft_wrap=True, markup=False)
             return
         if public is not None:
             made = write_public_report(folder, public)
@@ -438,10 +459,12 @@ def _begun(experiment: "Experiment", mark: str = "") -> None:
 
 def _print_result(result: "Result") -> None:
     from zerosum.server.runs.run_folder import CLIENT_LOG, SERVER_LOG
-    from zerosum.simulations.commands.summary import summary_table
+    from zerosum.simulations.commands.summary import after_run, summary_table
 
     console = Console(markup=False)  # brackets are of paths and columns
     console.print(summary_table(result.summary))
+    for caution in after_run(result):
+        console.print(f"Caution     {caution}", style="yellow", soft_wrap=True)
     if result.summary["data"] is not None:
         console.print(f"Data        {result.summary['data']['line']}", soft_wrap=True)
     console.print(f"Run folder  {result.folder}", soft_wrap=True)

@@ -22,6 +22,7 @@ from zerosum.server.spec import Experiment
 from zerosum.simulations.config import DEFAULT_EXPERIMENT, attempt, with_task
 from zerosum.simulations.data.data_files import DataError
 from zerosum.simulations.engine.one_at_a_time import alone
+from zerosum.simulations.report.unprotected import is_own, public_count, unprotected_in_words
 from zerosum.simulations.report.words import count
 
 LARGEST_POPULATION = 10**10
@@ -33,10 +34,11 @@ LARGEST_DIMENSION = 10**10
 
 @dataclass(frozen=True)
 class _Read:
-    """What the task's data say: their summary, and the records of all clients together."""
+    """What the task's data say: their summary, the records of all clients, and the public ones."""
 
     data: dict[str, Any] | None = None
     examples: Callable[[], int | None] = lambda: None
+    public: int | None = None
 
 
 @alone("plan")
@@ -108,9 +110,9 @@ def _planned(
     if planned.hopeless:
         plan = HopelessPlan(experiment, population, dimension, clients, read.examples())
         planned = _with_nearest(planned, nearest_settings(plan))
-    if read.data is None:
-        return planned
-    return replace(planned, values=planned.values | {"data": read.data})
+    read_values: dict[str, Any] = {} if read.data is None else {"data": read.data}
+    read_values |= {"public_records": read.public} if read.public else {}
+    return replace(planned, values=planned.values | read_values) if read_values else planned
 
 
 def _with_nearest(planned: Outlook, found: tuple[Nearest, ...]) -> Outlook:
@@ -181,7 +183,24 @@ def _of_task(
         trained = take_trial_step(task, own, experiment).layout.dimension
     dimension = trained if dimension is None else dimension
     examples = partial(count_examples, task, own, experiment.seed)
-    return population, dimension, _Read(data_summary(task), examples)
+    summary = data_summary(task)
+    public = public_count(summary, experiment.task, _tested(task, experiment))
+    return population, dimension, _Read(summary, examples, public)
+
+
+def _tested(task: Task, experiment: Experiment) -> int | None:
+    """Count the test records of a task whose own they are."""
+    if not is_own(experiment.task):
+        return None
+    import torch
+
+    from zerosum.client.training.examples import as_examples
+    from zerosum.client.training.seeded_task import public_records
+
+    records = public_records(task, experiment.seed)
+    if records is None:
+        return None
+    return len(as_examples(records, torch.float32, torch.device("cpu")))
 
 
 def _clients_word(experiment: Experiment, population: int | None) -> str:
@@ -212,6 +231,8 @@ def _rows(found: Outlook) -> list[tuple[str, str]]:
     if found.epsilon:
         rows += _privacy_rows(found)
     rows += [("graph", _graph(values["graph"]))]
+    if unprotected := unprotected_in_words(values.get("public_records")):
+        rows.append(("protected by nothing", unprotected))
     sent = values["bytes_up_per_client"]
     rows += [
         ("ring", f"{values['ring_bits']} bits, wraps with probability below "

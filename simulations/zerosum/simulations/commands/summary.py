@@ -8,14 +8,19 @@ from zerosum.server.privacy.noised_ratio import NOISE_STD
 from zerosum.server.privacy.observers import OBSERVERS, observer_title
 from zerosum.server.privacy.rounding import epsilon_text, plain
 from zerosum.server.runs.records import Failures, Summary
-from zerosum.server.runs.run_folder import BEST
+from zerosum.server.runs.reference_words import worse_losses
+from zerosum.server.runs.results import Result
+from zerosum.server.runs.run_folder import BEST, RunFolder
 from zerosum.server.runs.run_outcome import (
     OF_ALL_PLANNED,
     UNTRAINED,
     best_in_words,
     ended_in_words,
 )
+from zerosum.simulations.report.hopeless_run import hopeless_caution
+from zerosum.simulations.report.record import read_run
 from zerosum.simulations.report.reference_rows import summary_rows
+from zerosum.simulations.report.unprotected import SAID, public_of_run, unprotected_in_words
 from zerosum.simulations.report.words import COUNTS
 
 
@@ -95,6 +100,27 @@ def summary_table(summary: Summary) -> Table:
             "protects nobody: a deployment draws from the system",
         )
     return table
+
+
+def after_run(result: Result) -> list[str]:
+    """Return what a run's figures say against it: losses that grew, noise that left nothing,
+    and how many records nothing protects where the line of the data does not say it.
+
+    Parameters
+    ----------
+    result : Result
+        Of a run that has ended.
+
+    Returns
+    -------
+    list of str
+        A sentence each; none where all is well.
+    """
+    run = read_run(RunFolder(result.folder))
+    said = [*worse_losses(result.summary, result.rounds), *hopeless_caution(run)]
+    line = (run.summary.data or {}).get("line", "")
+    open_records = "" if SAID in line else unprotected_in_words(public_of_run(run))
+    return [*said, *([open_records] if open_records else [])]
 
 
 def _engine_rows(summary: Summary) -> list[tuple[str, str]]:

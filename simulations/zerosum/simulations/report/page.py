@@ -21,6 +21,7 @@ from zerosum.simulations.report.html import fill
 from zerosum.simulations.report.images import png_of
 from zerosum.simulations.report.record import RunRecord, Sight, read_run
 from zerosum.simulations.report.reference_rows import reference_in_words, reference_table
+from zerosum.simulations.report.unprotected import public_of_run, unprotected_in_words
 from zerosum.simulations.terminal.printable import shell_command
 
 # Bounds keep the page under a megabyte, whatever the number of rounds: mail programs and browsers
@@ -85,6 +86,7 @@ def render(run: RunRecord) -> str:
         run_command=shell_command(again),
         report_command=shell_command(["zerosum", "report", run.name]),
         promise=_promise(run),
+        unprotected=unprotected_in_words(public_of_run(run)),
     )
 
 

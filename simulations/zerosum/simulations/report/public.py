@@ -56,7 +56,7 @@ _TEST_SET: Final = (
 )
 """What of ``test-set.json`` is public: numbers, and no text that a task's error may have filled."""
 
-_REFERENCE: Final = ("predictor", "label", "metrics")
+_REFERENCE: Final = ("predictor", "label", "metrics", "loss")
 """What of a constant predictor is, likewise."""
 
 _COUNTED: Final = ("slack", "participations")
@@ -147,6 +147,7 @@ def public_record(folder: RunFolder) -> RunRecord:
         finished=run.finished,
         bounds={"release": bound},
         test_set=_public_test_set(run.test_set),
+        dimension=run.dimension,  # of the model, which is public
     )
 
 

@@ -78,6 +78,8 @@ class RunRecord:
         What an audit found, where one was made.
     test_set : dict
         ``test-set.json``, where it is of the last recorded round.
+    dimension : int, optional
+        Trainable parameters, where recorded.
     """
 
     name: str
@@ -90,6 +92,7 @@ class RunRecord:
     sight: Sight = field(default_factory=Sight)
     audited: Audited | None = None
     test_set: Mapping[str, Any] = field(default_factory=dict)
+    dimension: int | None = None
 
     @property
     def completed(self) -> list[RoundRecord]:
@@ -195,6 +198,7 @@ def read_run(folder: RunFolder) -> RunRecord:
         sight=_read_sight(folder),
         audited=read_audit(folder),
         test_set=_read_test_set(folder, len(rounds)),
+        dimension=summary.dimension,
     )
 
 

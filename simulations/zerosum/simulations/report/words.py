@@ -8,9 +8,10 @@ from zerosum.client.spec import MEANINGFUL_EPSILON
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.observers import OBSERVERS, SEES, ObserverName, observer_who
 from zerosum.server.privacy.rounding import epsilon_text
-from zerosum.server.runs.reference_words import not_better
+from zerosum.server.runs.reference_words import not_better, worse_losses
 from zerosum.server.runs.run_folder import BEST
 from zerosum.server.runs.run_outcome import OF_ALL_PLANNED, best_in_words, nothing_learnt
+from zerosum.simulations.report.hopeless_run import hopeless_caution
 from zerosum.simulations.report.record import RunRecord
 
 COUNTS = "holds for readers of the public report; this one shows counts"
@@ -243,8 +244,10 @@ def _run_cautions(run: RunRecord) -> list[str]:
             "round may be charged in ledger.jsonl already. Whoever ends it here for what its "
             "models show has spent what all planned rounds cost (zerosum budget)."
         )
-    if run.finished and (worse := not_better(run.summary)):
-        sentences.append(f"{worse[:1].upper()}{worse[1:]}.")
+    if run.finished:
+        worse = [not_better(run.summary), *worse_losses(run.summary, run.rounds)]
+        sentences += [f"{clause[:1].upper()}{clause[1:]}." for clause in worse if clause]
+    sentences += hopeless_caution(run)
     sentences += _failures(run) + _cuts(run) + _lies(run)
     slots = sum(r.cohort for r in run.rounds)
     lost = sum(run.dropouts.values())
