@@ -8,8 +8,13 @@ import torch
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from torch import nn
 
-from zerosum.server.runs.records import Summary
-from zerosum.server.runs.reference_words import not_better, predictor_in_words, reference_of
+from zerosum.server.runs.records import RoundRecord, Summary
+from zerosum.server.runs.reference_words import (
+    not_better,
+    predictor_in_words,
+    reference_of,
+    worse_losses,
+)
 from zerosum.server.training.class_figures import classified
 from zerosum.server.training.references import reference
 
@@ -135,3 +140,37 @@ def test_no_better_than_a_constant_is_said(given, better) -> None:
 def test_words_name_the_class_and_the_set() -> None:
     assert "class 2, the most frequent of the test set" in predictor_in_words(summary(0.1, 0.5))
     assert reference_of(Summary(reference={"metrics": {"test_accuracy": 0.5}})) == {}
+
+
+def test_loss_of_a_constant_is_the_entropy_of_the_labels() -> None:
+    targets = torch.tensor([0, 0, 0, 1, 1, 3])  # no label 2
+    outputs = torch.randn(6, 4, generator=torch.Generator().manual_seed(2))
+    accuracy = float((outputs.argmax(1) == targets).double().mean())
+    found = compared(ENTROPY, outputs, targets, {"test_accuracy": accuracy, "test_loss": 1.0})
+    parts = np.array([3, 2, 1]) / 6
+    assert found["loss"] == pytest.approx(-(parts * np.log(parts)).sum(), rel=1e-5)
+    assert "loss" not in compared(ENTROPY, outputs, targets, {"test_accuracy": accuracy})
+
+
+def rounds_of(*losses: float) -> list[RoundRecord]:
+    lines = [{"round": number, "test_loss": loss} for number, loss in enumerate(losses, 1)]
+    return [RoundRecord.model_validate(line) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("losses", "constant", "said"),
+    [
+        ((2.0, 1.0, 1.5), 1.9, []),
+        ((1.0, 0.5, 1.5), None, ["above the 1 of round 1"]),
+        ((2.0, 1.9), 1.9, ["no better than the 1.9"]),
+        ((1.0, 3.0), 2.0, ["above the 1", "no better than the 2"]),
+        ((3.0,), None, []),
+        ((1.0, float("nan")), 0.5, []),
+    ],
+)
+def test_a_loss_that_grew_or_is_no_better_than_a_constant_s_is_said(losses, constant, said) -> None:
+    reference = {} if constant is None else {"loss": constant}
+    given = Summary(metrics={"test_loss": losses[-1]}, reference=reference)
+    found = worse_losses(given, rounds_of(*losses))
+    assert len(found) == len(said)
+    assert all(words in clause for words, clause in zip(said, found, strict=True))

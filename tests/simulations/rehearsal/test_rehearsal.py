@@ -169,7 +169,9 @@ def test_a_rehearsal_says_each_round_and_what_it_waits_for(watched, monkeypatch)
     monkeypatch.setattr(watch, "QUIET_SECONDS", 0.03)
     log = watched.built.folder / "supernode0.log"
     log.write_text("SuperNode ID: 5\n")
-    with pytest.raises(DeploymentError, match=r"did not end in 0\.1 s: --seconds"):
+    with pytest.raises(
+        DeploymentError, match=r"did not end in 0\.1 s: raise that limit, as --seconds 0\.2$"
+    ):
         watched.watch.until_end(0.1)
     begin(watched.kept, 2)
     log.write_text("Receiving: query.share message\nReceiving: train.contribute message\n")

@@ -92,7 +92,8 @@ class Watch:
             )
         except TimeoutError:
             raise DeploymentError(
-                f"the rehearsal did not end in {seconds:g} s: --seconds is what it may take"
+                f"the rehearsal did not end in {seconds:g} s: raise that limit, as "
+                f"--seconds {2 * seconds:g}"
             ) from None
 
     def _look(self) -> None:

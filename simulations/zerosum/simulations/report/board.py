@@ -15,6 +15,7 @@ from zerosum.server.runs.results import DEPLOYED
 from zerosum.server.runs.run_folder import LEDGER, RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report import board_assumptions, board_words
+from zerosum.simulations.report.board_assumptions import shortened
 from zerosum.simulations.report.hopeless_run import whole_run_of
 from zerosum.simulations.report.html import fill
 from zerosum.simulations.report.record import RunRecord, read_run
@@ -22,6 +23,12 @@ from zerosum.simulations.report.unprotected import public_of_run
 from zerosum.simulations.report.words import outcome
 
 BOARD = "board.html"
+
+MOST_OF_NAME = 40
+"""Letters of a name for which a sheet has room: two lines."""
+
+MOST_OF_OUTCOME = 240
+"""Letters of an outcome, likewise: of many metrics the first are shown."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +115,7 @@ def board_of_run(folder: RunFolder) -> BoardFacts:
         bounds=_bounds(run, folder),
         simulated=_simulated(run),
         public_records=public_of_run(run),
-        outcome=outcome(run)[1] if run.rounds else "",
+        outcome=shortened(outcome(run)[1], MOST_OF_OUTCOME) if run.rounds else "",
         hopeless=whole is not None and whole.hopeless,
         source=f"the files of the run folder {run.name}",
     )
@@ -172,7 +179,7 @@ def board_page(facts: BoardFacts) -> str:
         "zerosum.simulations.report",
         "board.html",
         facts=facts,
-        title=facts.experiment.name[:60],
+        title=shortened(facts.experiment.name, MOST_OF_NAME),
         words=board_words,
         assumptions=board_assumptions,
     )

@@ -10,8 +10,8 @@ from zerosum.simulations.report.words import percent
 if TYPE_CHECKING:
     from zerosum.simulations.report.board import BoardFacts
 
-MOST_LETTERS = 230
-"""Letters of a reason that are shown: a page has room for so many, and summary.json for all."""
+MOST_LETTERS = 150
+"""Letters of a reason that are shown: a page has room for so many, and summary.json has all."""
 
 SIGNATURES: Final = ("For the ethics board", "Data protection officer", "Responsible for the study")
 
@@ -110,7 +110,7 @@ def figures(facts: "BoardFacts") -> list[list[str]]:
 def reasons(facts: "BoardFacts") -> list[str]:
     """Return why some observer has no limit, in the words of the accounting."""
     return [
-        f"epsilon_{name}: {_cut(bound.reason or '')}"
+        f"epsilon_{name}: {shortened(bound.reason or '', MOST_LETTERS)}"
         for name in OBSERVERS
         if (bound := facts.bounds.get(name)) is not None and not bound.finite
     ]
@@ -147,5 +147,6 @@ def setting(facts: "BoardFacts") -> str:
     )
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]} … (summary.json)"
+def shortened(text: str, letters: int) -> str:
+    """Return a text of at most so many letters; one that was longer ends in dots."""
+    return text if len(text) <= letters else f"{text[: letters - 1]}…"

@@ -176,7 +176,7 @@ def _observer(facts: "BoardFacts", name: ObserverName) -> dict[str, str]:
     weak = after >= SURE
     return row | {
         "risk": percent_up(after) if after >= ALMOST else f"at most {percent_up(after)}",
-        "note": "nothing to rely on: the other safeguards alone protect here" if weak else "",
+        "note": "nothing to rely on" if weak else "",
         "kind": "weak" if weak else "finite",
         "width": f"{100 * after:.1f}",
     }
@@ -194,7 +194,8 @@ def lead(facts: "BoardFacts") -> str:
     )
     other = facts.bounds.get("sum")
     if facts.experiment.secagg.protocol == "pairwise" and other is not None and other.finite:
-        sentence += f" The server, or another client, can raise it to {_to(other)}."
+        to = "as far" if _to(other) == _to(bound) else f"to {_to(other)}"
+        sentence += f" The server, or another client, can raise it {to}."
     return sentence if name != "local" else _lead_local(facts, sentence)
 
 
@@ -274,7 +275,8 @@ def not_covered(facts: "BoardFacts") -> list[str]:
         "People with several records, or in the data of several clients: they risk more, as if "
         "each of their records were another person's."
         if thing == "record"
-        else "Single people within a client beyond the limit of the whole client."
+        else "People whose records are with several clients: they risk more, as if each of them had "
+        "another person's."
     )
     return [
         several,
