@@ -60,6 +60,7 @@ docs: $(VENV)/.installed-docs
 	$(BIN)/python docs/wire_example.py > docs/secagg-wire-example.md
 	$(BIN)/python -m zerosum.simulations.commands.readme_figures
 	rm -rf docs/_build
+	@echo "Building the site and running its tutorials: minutes."
 	$(BIN)/python -m sphinx -b html -q -n -W --keep-going -d docs/_build/doctrees docs docs/_build/html
 	$(BIN)/python .ci/check_site.py docs/_build/html
 

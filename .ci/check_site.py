@@ -6,7 +6,6 @@ within the site has to lead to a page and an anchor that are there, and no page 
 from another address: readers of a page about privacy are not told on to a font's host.
 """
 
-import importlib
 import re
 import sys
 import zlib
@@ -130,13 +129,12 @@ def described_names(inventory: bytes) -> Iterator[str]:
 def problems(site: Path) -> list[str]:
     """Return a line for everything that is wrong in a built site."""
     sys.path.insert(0, str(ROOT / "docs"))
-    from sphinx_site.api_pages import MODULES
+    from sphinx_site.api_pages import public_names
     from sphinx_site.command_page import command_paths
 
-    public = [f"{m}.{name}" for m in MODULES for name in importlib.import_module(m).__all__]
     commands = (site / "reference" / "commands.html").read_text(encoding="utf-8")
     return [
-        *missing_names(described_names((site / "objects.inv").read_bytes()), public),
+        *missing_names(described_names((site / "objects.inv").read_bytes()), public_names()),
         *missing_commands(commands, command_paths()),
         *loads_from_elsewhere(site),
         *dead_ends(site),
@@ -144,9 +142,9 @@ def problems(site: Path) -> list[str]:
 
 
 def main(site: str) -> None:
-    """Print what is wrong, and exit with 1 if anything is."""
+    """Print what is wrong, or where the site begins; exit with 1 if anything is wrong."""
     found = problems(Path(site))
-    print("\n".join(found), end="\n" if found else "")
+    print("\n".join(found or [f"The site: {site}/index.html"]))
     sys.exit(1 if found else 0)
 
 

@@ -56,3 +56,9 @@ class LabelLeak:
     def score(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, Units]:
         """Count labels that are right."""
         return {"labels right": Proportion((guess["labels"] == truth["labels"]).ravel())}
+
+    def pictures(self, guess: Guess, truth: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Draw which label each client holds, and which is guessed: a column a client."""
+        labels = [truth["labels"][:, 0], guess["labels"][:, 0]]
+        drawn = [np.arange(10)[:, None] == each for each in labels]
+        return {"labels held": np.array([drawn])}

@@ -1,7 +1,10 @@
 """A task that is an object has a name that says so; a class of a module is as good as its name."""
 
 import copy
+import functools
+import importlib
 import pickle
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,6 +60,61 @@ def test_a_class_of_a_module_is_named_and_one_of_a_function_is_given():
     assert place_of(Local) is None
     assert place_of(Mine()) is None
     assert place_of(dict) is None
+
+
+def wrapped(make):
+    @functools.wraps(make)
+    def wide():
+        return make()
+
+    return wide
+
+
+def extended(kind):
+    class New(kind):
+        pass
+
+    return functools.update_wrapper(New, kind, updated=())
+
+
+def wrapping_class(kind):
+    class New:
+        pass
+
+    return functools.update_wrapper(New, kind, updated=())
+
+
+def renamed(kind):
+    named = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    return type(kind.__name__, (kind,), named)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (wrapped, "make"),
+        (extended, "Mine"),
+        (wrapping_class, "Mine"),
+        (renamed, "Mine"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_what_has_another_ones_name_goes_by_itself(tmp_path, monkeypatch, change, name):
+    (tmp_path / "own_names.py").write_text(
+        "class Mine:\n    pass\n\n\ndef make():\n    return Mine()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_names", raising=False)
+    module = importlib.import_module("own_names")
+    plain = getattr(module, name)
+    changed = change(plain)
+    assert (changed.__module__, changed.__qualname__) == (plain.__module__, plain.__qualname__)
+    assert made(changed).task.given is changed
+    importlib.reload(module)
+    assert made(plain).task == f"own_names:{name}"
+    setattr(module, name, changed)
+    assert made(changed).task == f"own_names:{name}"
+    assert made(change(changed)).task.given is not changed
 
 
 def test_what_makes_a_task_is_called_as_if_it_had_been_found_by_name():

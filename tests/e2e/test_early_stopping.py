@@ -1,6 +1,7 @@
 """A run keeps its best model, ends by patience or by its caller, and goes on to the same bytes."""
 
 import json
+import shutil
 from io import StringIO
 from pathlib import Path
 
@@ -318,6 +319,10 @@ def test_a_result_is_read_again_from_its_folder_and_loaded(tmp_path, whole):
             assert torch.equal(model.state_dict()[name], value)
     with pytest.raises(ConfigError, match="this Linear: it lacks"):
         again.load_into(torch.nn.Linear(3, 2))
+    other = shutil.copytree(whole.folder, tmp_path / "other")
+    shutil.copyfile(other / MODEL, other / BEST)
+    with pytest.raises(ConfigError, match="is not the model of round"):
+        Result.open(other).load_into(task.model(), best=True)
     plain = run(tmp_path / "plain", "rounds=1")
     with pytest.raises(ConfigError, match="kept no best model"):
         plain.load_into(task.model(), best=True)

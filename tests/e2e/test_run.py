@@ -20,6 +20,7 @@ from zerosum.server.runs.run_folder import (
     SERVER_LOG,
     SUMMARY,
     TABLE,
+    TEST_SET,
     RunFolder,
 )
 from zerosum.server.runs.run_outcome import NothingLearntError
@@ -71,7 +72,8 @@ def pairwise(tmp_path_factory):
 
 def test_a_run_leaves_everything_it_promises(pairwise):
     names = {path.name for path in pairwise.folder.iterdir()}
-    expected = {"config.toml", METRICS, TABLE, LEDGER, SUMMARY, MODEL, REPORT, "checkpoint"}
+    expected = {"config.toml", METRICS, TABLE, LEDGER, SUMMARY, MODEL, TEST_SET, REPORT}
+    expected |= {"checkpoint"}
     assert expected <= names <= {*expected, CLIENT_LOG, SERVER_LOG, SIGHT, LOCK}
     summary = json.loads((pairwise.folder / SUMMARY).read_text())
     assert summary.keys() >= {

@@ -6,7 +6,8 @@ import pytest
 
 from zerosum.client.task import TaskError
 from zerosum.server.config import ConfigError, to_toml
-from zerosum.server.spec import Experiment
+from zerosum.server.spec import Experiment, ServerSpec
+from zerosum.server.training.optimizers import ServerOptimizer
 from zerosum.simulations.commands.configuration_page import keys_page
 from zerosum.simulations.config import attempt, experiment_names, load_experiment
 
@@ -84,3 +85,19 @@ def test_a_path_meant_from_the_experiments_folder_is_named(tmp_path: Path) -> No
         attempt(file, [], read)
     assert str(caught.value).endswith(f"write data.path = '{tmp_path / 'x.csv'}'")
     assert "did you mean" not in str(caught.value)
+
+
+def test_a_mistyped_file_and_a_runs_folder_are_told_what_was_meant(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text("rounds = 1\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r'did you mean "mine\.toml"\?$'):
+        load_experiment("mine.tml")
+    Path("runs").mkdir()
+    Path("runs/config.toml").write_text("rounds = 1\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="folder of a run: to go on, write --resume"):
+        load_experiment("runs")
+
+
+def test_a_mistyped_optimizer_is_told_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r'did you mean "Adam"\?'):
+        ServerOptimizer.check(ServerSpec(optimizer="Adamm"))

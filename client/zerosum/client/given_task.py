@@ -72,7 +72,8 @@ def named_or_given(value: Any, as_text: Callable[[Any], str]) -> str:
 def place_of(given: object) -> str | None:
     """Return the ``"module:object"`` of a class or function; None where no name leads to it.
 
-    A class that was imported before its module was read again still has the name.
+    A class that was imported before its module was read again still has the name. What wraps
+    another, or extends it, and has copied its name does not: it would be taken for the other.
 
     Parameters
     ----------
@@ -92,7 +93,31 @@ def place_of(given: object) -> str | None:
     found: object = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)
-    return f"{module}:{name}" if getattr(found, "__qualname__", None) == name else None
+    return f"{module}:{name}" if _is_defined_as(given, found) else None
+
+
+def _is_defined_as(given: type | FunctionType, found: object) -> bool:
+    """Return whether what stands at a place now is what is given, or a later reading of it."""
+    if found is given:
+        return True
+    if not isinstance(found, type | FunctionType) or found.__qualname__ != given.__qualname__:
+        return False
+    if any(one is found for one in _made_of(given)) or any(one is given for one in _made_of(found)):
+        return False
+    if isinstance(given, type) or isinstance(found, type):
+        return isinstance(given, type) and isinstance(found, type)
+    # A wrapper has the name of what it wraps, and its own code.
+    codes = given.__code__, found.__code__
+    return len({(code.co_filename, code.co_name) for code in codes}) == 1
+
+
+def _made_of(given: type | FunctionType) -> list[object]:
+    """Return what a class or function extends or wraps, in all steps."""
+    made = list[object](given.__mro__[1:]) if isinstance(given, type) else []
+    inner: object = given
+    while (inner := getattr(inner, "__wrapped__", None)) is not None and inner not in made:
+        made.append(inner)
+    return made
 
 
 def object_name(given: object) -> str:

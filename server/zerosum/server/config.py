@@ -9,6 +9,7 @@ from typing import Any
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from zerosum.client.files import toml_file
 from zerosum.client.files.operating_system import readable
@@ -227,7 +228,7 @@ def all_keys(model: type[BaseModel] = Experiment, prefix: str = "") -> list[str]
     list of str
         In the order of the fields.
     """
-    return list(defaults(model, prefix))
+    return list(fields_of(model, prefix))
 
 
 _RIVALS = [frozenset({"epsilon", "noise_multiplier"}), frozenset({"epochs", "steps"})]
@@ -284,12 +285,31 @@ def defaults(model: type[BaseModel] = Experiment, prefix: str = "") -> dict[str,
     dict of str to object
         In the order of the fields; None where a key is absent by default.
     """
-    found: dict[str, Any] = {}
+    fields = fields_of(model, prefix)
+    return {key: field.get_default(call_default_factory=True) for key, field in fields.items()}
+
+
+def fields_of(model: type[BaseModel] = Experiment, prefix: str = "") -> dict[str, FieldInfo]:
+    """Return every key with its field.
+
+    Parameters
+    ----------
+    model : type of BaseModel
+        Whose fields, sections included.
+    prefix : str
+        Of each key.
+
+    Returns
+    -------
+    dict of str to FieldInfo
+        In the order of the fields.
+    """
+    found: dict[str, FieldInfo] = {}
     for name, field in model.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            found |= defaults(field.annotation, f"{prefix}{name}.")
+            found |= fields_of(field.annotation, f"{prefix}{name}.")
         else:
-            found[prefix + name] = field.get_default(call_default_factory=True)
+            found[prefix + name] = field
     return found
 
 

@@ -5,12 +5,13 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import resources
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from zerosum.client.files.operating_system import named_path, readable
 from zerosum.client.given_task import GivenTask, named_or_given
-from zerosum.client.nearest_word import did_you_mean
+from zerosum.client.nearest_word import MOST, did_you_mean
 from zerosum.client.task import TaskError
 from zerosum.server.config import (
     UNSET,
@@ -24,6 +25,7 @@ from zerosum.server.config import (
     to_values,
     without,
 )
+from zerosum.server.runs.run_folder import CONFIG
 from zerosum.server.spec import Experiment
 
 DEFAULT_EXPERIMENT = "mnist5k"
@@ -240,14 +242,27 @@ def experiment_text(name: str) -> str:
     return path.read_text(encoding="utf-8")
 
 
+def _files_here() -> list[str]:
+    """Return the experiments' files of the current directory, as far as it can be read."""
+    try:
+        return [path.name for path in islice(Path().glob("*.toml"), MOST)]
+    except OSError:
+        return []
+
+
 def _read(source: str) -> dict[str, Any]:
     names = experiment_names()
     if source in names:
         return _shipped(source)
     if not source.endswith(".toml") or "\0" in source:
+        if "\0" not in source and (Path(source) / CONFIG).is_file():
+            raise ConfigError(
+                f"experiment {source[:200]!r} is the folder of a run: to go on, write --resume "
+                "before it; to begin anew, give its config.toml"
+            )
         raise ConfigError(
             f"experiment {source[:200]!r} is neither a .toml file nor one of {', '.join(names)}"
-            f"{did_you_mean(source, names)}"
+            f"{did_you_mean(source, [*names, *_files_here()])}"
         )
     path = Path(source)
     # Not the name of what it extends, under which its run folders would mix with the preset's.

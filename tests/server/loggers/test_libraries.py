@@ -190,3 +190,9 @@ def test_cells_of_a_sweep_log_into_their_own_folders(tmp_path) -> None:
     cells = sorted((tmp_path / "sweep" / "cells").iterdir())
     accuracies = [read_back(cell)["tensorboard"]["test_accuracy"][0][1] for cell in cells]
     assert accuracies == [float(np.float32(value)) for value in frame["test_accuracy"]]
+
+
+def test_a_mode_set_to_nothing_is_offline(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "")
+    api.run("digits", overrides=[*SMALL, "log=wandb"], out=tmp_path / "run", report=False)
+    assert len(list(tmp_path.glob("run/wandb/offline-run-*/*.wandb"))) == 1

@@ -10,7 +10,7 @@ from narrowed import present
 
 from zerosum.server.privacy.noised_ratio import noised_ratio
 from zerosum.server.spec import Experiment
-from zerosum.server.training.loop import FederatedTraining
+from zerosum.server.training.federated_metrics import released_metrics
 
 
 def repeated(mean, count, std, **options):
@@ -59,9 +59,8 @@ def evaluated(total, noise_std=1.0, model="distributed"):
     experiment = Experiment()
     privacy = experiment.privacy.model_copy(update={"model": model})
     settings = experiment.model_copy(update={"privacy": privacy})
-    run: Any = SimpleNamespace(_experiment=settings, _loss_unit=1.0)
     aggregate: Any = SimpleNamespace(total=np.array(total), noise_std=noise_std)
-    return FederatedTraining._read_metrics(run, aggregate)
+    return released_metrics(aggregate, settings, loss_unit=1.0)
 
 
 def test_a_federated_accuracy_lies_between_none_and_all_and_shows_its_noise():

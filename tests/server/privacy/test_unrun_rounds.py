@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -12,7 +13,12 @@ from scipy.stats import norm
 
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.spec import EncodingSpec, PrivacySpec, SecAggSpec
-from zerosum.server.privacy.calibration import PlannedRun, planned_figures, planned_participations
+from zerosum.server.privacy.calibration import (
+    PlannedRun,
+    planned_cohort,
+    planned_figures,
+    planned_participations,
+)
 from zerosum.server.privacy.run_ledger import Figures, RunLedger
 from zerosum.server.privacy.unrun_rounds import unrun_rounds, whole_run_figures
 from zerosum.server.spec import SamplingSpec
@@ -123,6 +129,19 @@ def test_a_client_that_was_asked_more_often_than_any_plan_counts_is_charged_on_t
         ended.ledger.charge_contributions((number, 1, "train", 0), [0], cohort=20)
     assert most < 2 * (ROUNDS - 1)
     assert ended.whole(ROUNDS - 1)["sum"].participations == 2 * (ROUNDS - 1) + 1
+
+
+def test_a_client_that_was_asked_less_often_so_far_is_covered_in_large_sessions_to_come():
+    ended, other, done, rounds = Run("poisson", 0), Run("poisson", 0), 30, 60
+    plan = replace(ended.plan, rounds=rounds)
+    for number in range(1, done + 1):  # the first client, in small sessions; the second in none
+        ended.ledger.charge_contributions((number, 0, "train", 0), [0], cohort=2)
+    large = planned_cohort(plan.sampling, POPULATION, rounds)
+    for number in range(planned_participations(plan.sampling, POPULATION, rounds - done)):
+        other.ledger.charge_contributions((done + number, 0, "train", 0), [1], cohort=large)
+    whole = whole_run_figures(ended.ledger, PRIVACY, plan, unrun_rounds(done, rounds, 0))
+    reached, spent = other.ledger.figures()["local"].value, ended.ledger.figures()["local"].value
+    assert whole["local"].value >= reached > spent
 
 
 def test_who_is_asked_once_is_charged_once():

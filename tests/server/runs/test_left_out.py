@@ -11,7 +11,7 @@ from zerosum.server.config import ConfigError, parse_experiment
 from zerosum.server.private_sum.transport import Traffic
 from zerosum.server.runs.left_out import LEFT_OUT, LeftOut
 from zerosum.server.runs.records import RoundRecord
-from zerosum.server.runs.results import MOST_PAIRS, lies_in_words, lies_record
+from zerosum.server.runs.round_line import MOST_PAIRS, lies_in_words, lies_record
 from zerosum.server.runs.run_folder import RunFolder
 from zerosum.server.sampling import CohortSampler
 from zerosum.server.spec import DeploymentSpec

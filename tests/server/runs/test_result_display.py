@@ -178,7 +178,7 @@ def test_a_reference_and_the_best_round_stand_beside_the_figures():
     page = Tags(result(shown, rounds([0.5, 0.75]))._repr_html_())
     assert (
         "test accuracy0.7500 majority class 0.6000; each client alone, on average 0.5500; "
-        "pooled without privacy 0.9000"
+        "all records, no privacy 0.9000"
     ) in page.text
     assert "best accuracy0.8000 of round 2" in page.text
     assert "test loss0.5000 of round 2" in page.text

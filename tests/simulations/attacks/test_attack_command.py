@@ -1,6 +1,7 @@
 """``zerosum attack``: from names and settings to a table, a folder and an exit code."""
 
 import csv
+import io
 import json
 import re
 from dataclasses import dataclass
@@ -10,12 +11,15 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 import numpy as np
 import pytest
 from annotated_types import Ge, Le
+from rich.console import Console
 from typer.testing import CliRunner
 
 from zerosum.server.config import ConfigError
 from zerosum.simulations.attacks.harness.interface import Attack, parameters_of
 from zerosum.simulations.attacks.harness.parameters import value_of
 from zerosum.simulations.attacks.harness.registry import built_in, choose, slug
+from zerosum.simulations.attacks.harness.results import Row
+from zerosum.simulations.commands.attack import _tables
 from zerosum.simulations.commands.main import app
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -239,6 +243,79 @@ def test_what_an_attack_says_steers_no_terminal_and_breaks_no_table(in_odd, tmp_
     with (tmp_path / "out" / "results.csv").open(newline="") as file:
         notes = {row["note"] for row in csv.DictReader(file)}
     assert "\x1b[31mred |\n# <b> \u202e" in notes
+
+
+QUIET = (ODD, "--set", "odd.what=nothing")
+
+
+def test_words_choose_the_cells_and_a_continued_run_keeps_them(in_odd, tmp_path):
+    out = tmp_path / "out"
+    done = attack(*QUIET, "--only", "first", "--only", "last b", "--workers", 1, "--out", out)
+    assert done.exit_code == 0, done.output
+    with (out / "results.csv").open() as file:
+        played = {(row["setting"], row["protection"]) for row in csv.DictReader(file)}
+    assert played == {("a", "first"), ("b", "first"), ("c", "first"), ("b", "last")}
+    assert json.loads((out / "attack.json").read_text())["only"] == ["first", "last b"]
+    again = attack("--resume", out, "--only", "first")
+    assert again.exit_code == 2
+    assert "--set and --only are the folder's" in again.output
+
+
+def test_words_of_no_cell_are_refused_before_a_folder_is_made(in_odd, tmp_path):
+    done = attack(*QUIET, "--only", "frist", "--out", tmp_path / "out")
+    assert done.exit_code == 2
+    assert "has 'frist'; did you mean \"first\"?; write words of: first; odd; last" in done.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_list_says_what_would_be_played_and_plays_nothing(in_odd, tmp_path):
+    done = attack(*QUIET, "--list", "--only", "first", "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert done.output.split("\n")[0] == "odd: 3 cells x 3 seeds = 9 plays"
+    assert "  a: first" in done.output
+    assert "3 cells x 3 seeds = 9 plays in all" in done.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_plots_are_files_beside_a_latex_table_and_a_reference(in_odd, tmp_path):
+    out = tmp_path / "out"
+    done = attack(*QUIET, "--plots", "pdf", "--workers", 1, "--out", out)
+    assert done.exit_code == 0, done.output
+    assert "Figures 3 files for a paper" in done.output
+    assert (out / "forest-odd.pdf").read_bytes().startswith(b"%PDF")
+    assert "\\begin{tabular}" in (out / "table.tex").read_text()
+    assert (out / "attacks.bib").read_text().startswith("@software{zerosum")
+    assert attack(*QUIET, "--plots", "gif").exit_code == 2
+
+
+def test_a_folder_of_before_there_was_a_filter_goes_on(in_odd, tmp_path):
+    out = tmp_path / "out"
+    broken = attack(ODD, "--set", "odd.what=raise", "--workers", 1, "--out", out)
+    assert broken.exit_code == 1
+    asked = json.loads((out / "attack.json").read_text())
+    del asked["only"]  # as an earlier version wrote it
+    (out / "attack.json").write_text(json.dumps(asked))
+    again = attack("--resume", out, "--workers", 1)
+    assert again.exit_code == 1  # it fails again, and nothing else was played
+    assert "broken on purpose" in again.output
+
+
+def test_no_line_of_the_table_is_wider_than_80_columns(in_odd, tmp_path):
+    done = attack(*QUIET, "--workers", 1, "--out", tmp_path / "out")
+    table = done.output.split("Further metrics")[0]
+    assert re.search(r"^odd \(.*\)$", table, flags=re.M)
+    assert max(map(len, table.split("\n"))) <= 80
+    long = Row(
+        "a" * 90, "", "one of many clients, " * 9, "masked + noise " * 6, "outsider", "m" * 70,
+        "unit", 1e-9, 1e-10, 1e-8, 1_000_000, 2e-9, False, 3.0, 1e-5, 0.0, "pooled", "0", "value",
+        "", "{}",
+    )  # fmt: skip
+    console = Console(width=80, file=io.StringIO(), highlight=False)
+    for part in _tables([long, long], 80):
+        console.print(part)
+    text = cast(io.StringIO, console.file).getvalue()
+    assert max(map(len, text.split("\n"))) <= 80
+    assert "1,000,000" in text
 
 
 def test_a_message_of_a_users_module_steers_no_terminal(tmp_path, monkeypatch):

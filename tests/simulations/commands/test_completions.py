@@ -182,6 +182,19 @@ def test_a_script_is_installed_once_where_the_shell_reads_it(
     assert start.read_text() == text
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="its environment is text")
+def test_a_word_in_no_encoding_has_no_completion() -> None:
+    code = "from zerosum.simulations.commands.entry import main; main()"
+    words = {b"COMP_WORDS": b"zerosum\nrun\n\xff", b"COMP_CWORD": b"2"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environb, **words, VARIABLE.encode(): b"bash_complete"},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == (b"", b"", 1)
+
+
 def test_an_unknown_shell_is_refused() -> None:
     with pytest.raises(click.UsageError, match="bash, zsh, fish"):
         script(ROOT, "tcsh")

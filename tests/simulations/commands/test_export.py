@@ -172,3 +172,16 @@ def test_a_missing_extra_and_folder_are_named(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="onnxscript is not installed") as caught:
         export_onnx(tmp_path, tmp_path / "a.onnx")
     assert EXTRA in str(caught.value)
+
+
+@pytest.mark.parametrize("link", [False, True], ids=["as it is called", "through a link"])
+def test_a_file_of_the_run_is_not_written_over(tmp_path, link):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    model = folder / "model.safetensors"
+    model.write_bytes(b"the model")
+    (tmp_path / "link").symlink_to(folder)
+    target = (tmp_path / "link" if link else folder) / model.name
+    with pytest.raises(ConfigError, match="is a file of the run"):
+        export_onnx(folder, target)
+    assert model.read_bytes() == b"the model"

@@ -1,12 +1,15 @@
 """``zerosum query``: mistakes in one line, further questions, help within 80 columns."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from zerosum.simulations.commands import ask_queries
 from zerosum.simulations.commands.main import app
+from zerosum.simulations.terminal.progress import ProgressBar
 
 PLAN = """
 data = "data.csv"
@@ -194,3 +197,27 @@ def test_template_of_a_schema_is_made_of_the_header_alone(folder):
     assert "abba" not in text
     assert zerosum("schema", "data.csv", "--out", "schema.toml").exit_code == 2
     assert zerosum("schema", "no.csv").exit_code == 2
+
+
+def test_stored_answers_give_no_time_left(monkeypatch):
+    """Of six queries four are stored: the fifth alone says how long one takes."""
+    steps = []
+
+    class Bar(ProgressBar):
+        def show(self, text, done=None, total=None, left=None, own=True):
+            steps.append((done, own))
+
+    entries = [{}] * 4
+
+    def run(said):
+        for number in range(1, 7):
+            entries.extend([{}] * (number > 4))
+            said(SimpleNamespace(sentence=lambda: "an answer"))
+        return []
+
+    monkeypatch.setattr(ask_queries, "ProgressBar", Bar)
+    monkeypatch.setattr(ask_queries, "_show", lambda *given: None)
+    answers = SimpleNamespace(entries=entries)
+    federation = SimpleNamespace(folder=None, queries=[None] * 6, answers=answers, run=run)
+    ask_queries.run_all(federation, None)  # type: ignore[arg-type]
+    assert steps == [(number, number > 4) for number in range(1, 7)]

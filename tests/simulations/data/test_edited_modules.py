@@ -137,4 +137,4 @@ def test_objects_and_built_in_tasks_have_nothing_to_forget(here):
     with read_again(GivenTask(object())), read_again("digits"):
         pass
     with pytest.raises(TaskError, match="nosuch"), read_again("nosuch"):
-        pass
+        resolve_task("nosuch", DataSpec(), ModelSpec(), 0)

@@ -253,6 +253,16 @@ def test_a_diverged_baseline_is_no_figure(run) -> None:
     assert "diverged" in found["pooled"]["error"]
 
 
+def test_a_figure_without_a_value_costs_no_other(run) -> None:
+    class Undefined(Shifted):
+        def test_metrics(self, outputs, targets):
+            return {"precision": float("nan"), "largest": float(outputs.max())}
+
+    found = run(Undefined(), rounds=1).summary.baselines
+    named = {"test_loss", "test_accuracy", "test_largest"}
+    assert set(found["alone"]["metrics"]) == set(found["pooled"]["metrics"]) == named
+
+
 def test_without_test_data_they_are_refused(run, tmp_path, monkeypatch) -> None:
     task = Shifted()
     monkeypatch.setattr(task, "test_data", lambda: None)

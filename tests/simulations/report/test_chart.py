@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 from html import unescape
 
 import numpy as np
@@ -23,7 +24,15 @@ from zerosum.simulations.report.chart import (
     logarithmic,
     round_axis,
 )
-from zerosum.simulations.report.chart_page import HEIGHT, TOP, drawn, values
+from zerosum.simulations.report.chart_page import (
+    END_LINE,
+    HEIGHT,
+    TOP,
+    LineEnd,
+    drawn,
+    line_ends,
+    values,
+)
 
 FINITE = st.floats(-1e9, 1e9, allow_nan=False)
 
@@ -134,4 +143,51 @@ def test_levels_and_shades_are_in_the_key_and_hostile_labels_are_text() -> None:
     assert 'onload="x' not in page
     found = re.search(r'data-values="([^"]*)"', page)
     assert found is not None
-    assert json.loads(unescape(found[1])) == {"x": [], "t": [], "s": []}
+    expected = {"x": [], "t": [], "y": [TOP, TOP + HEIGHT], "s": []}
+    assert json.loads(unescape(found[1])) == expected
+
+
+def test_an_axis_of_the_largest_floats_has_ends():
+    axis = linear("y", [1.7e308, -1.7e308, math.inf, 0.0], said)
+    assert math.isfinite(axis.high - axis.low)
+    assert axis.low < 0 < axis.high
+
+
+def ended(*ends: tuple[float, float], names: tuple[str, ...] = ()) -> list[LineEnd]:
+    lines = tuple(
+        Series(name, "accent", np.array([0.0, x]), np.array([0.0, y]))
+        for name, (x, y) in zip(names or "abcdefgh", ends, strict=False)
+    )
+    axis = Axis("", 0.0, 1.0, (), str)
+    return line_ends(Chart(axis, axis, lines, ends=True))
+
+
+def test_names_at_the_ends_of_lines_do_not_overlap() -> None:
+    found = ended((1, 0.5), (1, 0.51), (1, 0.0), (1, 0.01))
+    assert [each.lines for each in found] == [["b"], ["a"], ["d"], ["c"]]  # from top to bottom
+    places = [each.to_y for each in found]
+    assert min(np.diff(places)) >= END_LINE
+    assert places[0] >= TOP
+    assert places[-1] <= TOP + HEIGHT + END_LINE / 2
+    (alone,) = ended((1, 0.5))  # the control: one name stands where its line ends
+    assert alone.to_y == alone.from_y == TOP + HEIGHT / 2
+
+
+def test_a_long_name_takes_the_room_of_its_lines() -> None:
+    long = "a name that does not fit into one line of a key"
+    low, high = ended((1, 0.5), (1, 0.49), names=(long, "b"))
+    assert len(low.lines) == 2
+    assert high.to_y - low.to_y >= 1.5 * END_LINE
+
+
+def test_a_line_leads_to_a_name_only_from_nearby_and_alone() -> None:
+    assert [each.near for each in ended((1, 0.9), (0.5, 0.1))] == [True, False]
+    assert [each.near for each in ended((1, 0.5), (1, 0.5))] == [False, False]
+
+
+def test_a_chart_without_names_at_its_ends_has_a_key_alone() -> None:
+    axis = Axis("", 0.0, 1.0, (), str)
+    one = Series("a", "accent", np.array([0.0, 1.0]), np.array([0.0, 1.0]))
+    plain = Chart(axis, axis, (one, one))
+    assert 'class="ends"' not in drawn(plain, "")
+    assert 'class="ends"' in drawn(replace(plain, ends=True), "")

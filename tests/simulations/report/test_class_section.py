@@ -1,8 +1,11 @@
 """Class by class, and what a run is compared with: in the report, in words and in a comparison."""
 
 import csv
+import html
 import io
+import json
 import logging
+import re
 from typing import Any
 
 import numpy as np
@@ -76,15 +79,19 @@ def test_a_damaged_file_costs_the_section_alone(caplog) -> None:
 
 def test_bars_of_the_diagram_end_at_the_accuracy() -> None:
     bins: list[dict[str, Any]] = [
-        {"from": 0.5, "to": 1.0, "examples": 4, "confidence": 0.75, "accuracy": 0.5},
         {"from": 0.0, "to": 0.5, "examples": 0, "confidence": None, "accuracy": None},
+        {"from": 0.5, "to": 1.0, "examples": 4, "confidence": 0.75, "accuracy": 0.5},
     ]
     drawn = str(reliability_diagram(bins))
-    assert drawn.count("<rect") == 1
-    assert "confidence 75.0 %, right 50.0 %, 4 examples" in drawn
-    height = float(drawn.split('height="')[1].split('"')[0])
-    assert height == pytest.approx((290 - 14 - 46) / 2, abs=0.1)
-    assert reliability_diagram(bins[1:]) == ""
+    values = json.loads(html.unescape(re.findall('data-values="(.*?)"', drawn)[0]))
+    assert values["s"] == [
+        ["right", "accent", [None, "50.0 % at confidence 75.0 %, 4 examples"]]
+    ]  # fmt: skip
+    # In thousandths of width and height, downward: nothing, then half of the height.
+    bars, calibrated = re.findall(r'<path d="(.*?)"', drawn)
+    assert bars.startswith("M0 1000L500 1000L500 500L1000 500L")
+    assert calibrated == "M0 1000L1000 0"
+    assert reliability_diagram(bins[:1]) == ""
 
 
 def spread(mean: float) -> dict:

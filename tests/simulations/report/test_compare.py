@@ -125,7 +125,9 @@ def test_a_run_that_is_given_twice_counts_once(folders, tmp_path):
     )
     twice = compare(candidates([*folders[:3], again, folders[0]]))
     assert [len(method.runs) for method in twice.methods] == [3]
-    assert sum("counted once" in caution for caution in twice.cautions) == 2
+    (caution,) = (caution for caution in twice.cautions if "counted once" in caution)
+    assert caution == "2 of 5 runs are here already: each is counted once."
+    assert twice.about[caution] == ("again", folders[0].name)
 
 
 def test_runs_without_an_end_or_without_training_are_left_out(folders, tmp_path):

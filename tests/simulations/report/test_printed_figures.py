@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -137,3 +138,17 @@ def test_printed_epsilon_is_never_below_its_value_in_line_table_and_report(value
 
 def test_attack_table_prints_infinity_for_an_epsilon_that_is_not_bounded():
     assert attack_cell(row(math.inf)) == "∞"
+
+
+@pytest.mark.parametrize(
+    ("corruption", "said"),
+    [
+        (0.0, "as long as no client colludes with it"),
+        (0.0004, "as long as at most 0.04 % of the clients collude with it"),
+        (0.1, "as long as at most 10 % of the clients collude with it"),
+    ],
+)
+def test_how_many_may_collude_is_said_of_none_too(corruption: float, said: str) -> None:
+    secagg = SimpleNamespace(server="malicious", corruption=corruption)
+    run = SimpleNamespace(experiment=SimpleNamespace(secagg=secagg))
+    assert said in words._withstood(run)  # type: ignore[arg-type]

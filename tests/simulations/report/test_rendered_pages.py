@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import attack_rows
 import numpy as np
 import pytest
 from browser import CHROMIUM, Tab, browser
@@ -14,6 +15,8 @@ from zerosum.server.privacy.observers import OBSERVERS
 from zerosum.server.runs.records import RoundRecord, Summary
 from zerosum.server.runs.run_folder import TEST_SET, RunFolder
 from zerosum.server.training.class_figures import Classified, class_figures
+from zerosum.simulations.attacks.harness.results import rows_of
+from zerosum.simulations.attacks.report.page import write_attack_report
 from zerosum.simulations.config import load_experiment
 from zerosum.simulations.report import write_report
 from zerosum.simulations.report.compare import compare
@@ -103,7 +106,28 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "run": write_report(run),
         "comparison": made[0],
         "queries": write_query_report(queries),
+        "attacks": _attacks(root),
     }
+
+
+def _attacks(folder: Path) -> Path:
+    """Write a report with every kind of cell, a curve, pictures and long names."""
+    noise = [attack_rows.local(each) for each in (0.01, 0.1, 1.0)]
+    figures = (26.0, 16.0, 12.0)
+    cells, outcomes = attack_rows.suite(
+        attack_rows.Played(attack_rows.PLAIN),
+        attack_rows.Played(attack_rows.CLIP, figure=30.0),
+        attack_rows.Played(attack_rows.MASKED, figure=None, status="not applicable"),
+        attack_rows.Played(attack_rows.distributed(1.0), figure=None, status="failed"),
+        attack_rows.Played(attack_rows.distributed(2.0), units=2, epsilon=5.0),
+        *(attack_rows.Played(each, figure=of, epsilon=10.0 / each.sigma)
+          for each, of in zip(noise, figures, strict=True)),
+        name="an attack of a long name " * 3,
+        pictures={"reconstruction": np.linspace(0, 1, 2 * 2 * 36).reshape(2, 2, 6, 6)},
+    )  # fmt: skip
+    rows = rows_of(cells, outcomes)
+    (folder / "attacks").mkdir()
+    return write_attack_report(folder / "attacks", rows, outcomes, cells, "Incomplete: of a test.")
 
 
 def _line(number: int) -> RoundRecord:
@@ -117,7 +141,7 @@ def _line(number: int) -> RoundRecord:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390, 320])
-@pytest.mark.parametrize("name", ["run", "comparison", "queries"])
+@pytest.mark.parametrize("name", ["run", "comparison", "queries", "attacks"])
 def test_all_text_is_12_pixels_and_has_a_contrast_of_4_5(
     tab: Tab, pages: dict[str, Path], name: str, width: int, scheme: Any
 ) -> None:

@@ -1,9 +1,16 @@
 """The time that a sweep still takes, from the rounds that are over."""
 
-import pytest
+from io import StringIO
+from types import SimpleNamespace
 
+import pytest
+from rich.console import Console
+
+from zerosum.simulations.commands.sweep import _Shown
+from zerosum.simulations.sweeps import children, time_left
 from zerosum.simulations.sweeps.time_left import START_SECONDS, Pace
 from zerosum.simulations.terminal.durations import in_words
+from zerosum.simulations.terminal.progress import ProgressBar
 
 
 def test_nothing_is_said_before_the_first_round():
@@ -14,6 +21,40 @@ def test_rounds_and_starts_are_shared_by_the_workers():
     pace = Pace(workers=2, cells_left=10, rounds_left=100)
     pace.round(3.0)
     assert pace.seconds_left == pytest.approx((99 * 3 + 10 * START_SECONDS) / 2)
+
+
+def test_the_time_left_moves_on_between_two_rounds(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(time_left.time, "monotonic", lambda: now)
+    pace = Pace(workers=1, cells_left=3, rounds_left=5)
+    pace.round(4.0)
+    first = 4 * 4 + 3 * START_SECONDS
+    assert pace.seconds_left == first
+    now += 3
+    assert pace.seconds_left == first - 3
+    now += 600  # one cell hangs: what comes after it takes as long as before
+    assert pace.seconds_left == first - 4 - START_SECONDS
+
+
+def test_rounds_of_an_earlier_call_give_no_time_left():
+    """Of 180 rounds 30 were there when the call began, which took a third of a second so far."""
+    console = Console(file=StringIO(), width=100)
+    folder = SimpleNamespace(cells=[None] * 60, is_over=lambda cell: False)
+    bar = ProgressBar(180, "round", console, guesses=False)
+    task = bar._bar.tasks[0]
+    shown = _Shown(bar, folder, 180)  # type: ignore[arg-type]
+    pace = Pace(2, 52, 150)
+    shown.look(pace)
+    assert "left" not in bar.times(task)
+    pace.round(10.0)
+    shown.look(pace)
+    assert "16 min left" in bar.times(task)  # (149 * 10 + 52 * 8) / 2 seconds
+
+
+@pytest.mark.parametrize("line", [b'6, "survivors": 3}', b"{}", b'{"seconds": null}', b"7"])
+def test_a_piece_of_a_line_is_no_round(line):
+    assert children._seconds(line) is None
+    assert children._seconds(b'{"round": 1, "seconds": 2.5}') == 2.5
 
 
 def test_what_a_cell_takes_beside_its_rounds_is_measured():

@@ -13,7 +13,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from zerosum.simulations.terminal import progress
-from zerosum.simulations.terminal.progress import LINES, ProgressBar, StepTimes, fitting
+from zerosum.simulations.terminal.durations import StepTimes
+from zerosum.simulations.terminal.progress import LINES, ProgressBar, fitting
 
 
 def shown(total: int | None, done: int, *, terminal: bool) -> str:
@@ -97,6 +98,21 @@ def test_time_left_follows_from_the_steps_of_this_process(monkeypatch: pytest.Mo
     times.step(10)
     assert times.seconds_left(10) == 0
     assert times.seconds_left(None) is None
+
+
+def test_steps_that_were_kept_say_nothing_of_those_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    times = StepTimes()
+    for done in range(1, 6):
+        clock.now += 0.1
+        times.step(done, own=False)
+    assert times.seconds_left(10) is None
+    clock.now += 9.5
+    times.step(6)
+    assert times.seconds_left(10) == pytest.approx(4 * 10)
+    clock.now += 8
+    times.step(7)
+    assert times.seconds_left(10) == pytest.approx(3 * 8)
 
 
 def test_a_step_that_is_told_twice_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,13 @@ def test_rounds_that_cuts_end_name_the_cure_first_and_say_the_same_once() -> Non
     assert "would have held" not in describe(ended(4, wider), 6)
 
 
+def test_what_an_abandoned_round_cost_stands_before_its_reason() -> None:
+    reason = "18 clients are left and 19 are needed"
+    lost = RECORD | {"status": "abandoned", "reason": reason, "epsilon_charged": {"local": 4.53}}
+    parts = describe(lost, 6).split("  ")
+    assert f"abandoned, charged epsilon 4.53 (local): {reason}" in parts
+
+
 @pytest.mark.slow
 def test_a_run_with_three_times_the_assumed_dropouts_says_so(tmp_path) -> None:
     settings = ["rounds=6", "secagg.protocol=ideal", "privacy.honest_fraction=0.6"]

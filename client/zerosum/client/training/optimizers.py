@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from zerosum.client.nearest_word import did_you_mean
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import TaskError
 
@@ -43,8 +44,11 @@ def optimizer_class(key: str, name: str) -> Any:
         if isinstance(value, type) and issubclass(value, torch.optim.Optimizer)
     }
     if name not in kinds or name in _UNUSABLE:
-        usable = ", ".join(sorted(kind for kind in kinds if kind not in _UNUSABLE))
-        raise ValueError(f"{key} = {name!r} is not usable: torch.optim has {usable}")
+        usable = sorted(kind for kind in kinds if kind not in _UNUSABLE)
+        raise ValueError(
+            f"{key} = {name!r} is not usable: torch.optim has {', '.join(usable)}"
+            f"{did_you_mean(name, usable)}"
+        )
     return kinds[name]
 
 

@@ -26,6 +26,8 @@ from zerosum.client.training.whole_set import (
 if TYPE_CHECKING:
     from zerosum.client.task import Dataset
 
+log = logging.getLogger("zerosum.client")
+
 
 @contextmanager
 def task_named(task: str, fault: str) -> Iterator[None]:
@@ -54,9 +56,6 @@ def task_named(task: str, fault: str) -> Iterator[None]:
         raise
     except FAILURES as error:
         raise TaskError(f"task = {task!r}: {fault}: {error_line(error)}") from error
-
-
-log = logging.getLogger("zerosum.client")
 
 
 class TrialStep:

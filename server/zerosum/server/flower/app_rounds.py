@@ -39,7 +39,7 @@ from zerosum.server.private_sum.coordinator import (
 from zerosum.server.private_sum.transport import Traffic
 from zerosum.server.runs.left_out import LeftOut
 from zerosum.server.runs.records import RoundRecord, Summary
-from zerosum.server.runs.results import lies_in_words, lies_record
+from zerosum.server.runs.round_line import lies_in_words, lies_record
 from zerosum.server.runs.run_folder import RunFolder
 from zerosum.server.runs.run_outcome import charged, charged_in_words, nothing_learnt, values
 from zerosum.server.sampling import CohortSampler

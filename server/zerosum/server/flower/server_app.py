@@ -44,7 +44,7 @@ from zerosum.server.planning.preflight import check_device, prepare
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
 from zerosum.server.runs.records import RoundRecord
 from zerosum.server.runs.reference_words import not_better
-from zerosum.server.runs.results import DEPLOYED, Result, check_learnt, lies_in_words
+from zerosum.server.runs.results import Result, check_learnt
 from zerosum.server.runs.resume import (
     check_same,
     completed_rounds,
@@ -53,6 +53,7 @@ from zerosum.server.runs.resume import (
     held,
     warn_of_more_rounds,
 )
+from zerosum.server.runs.round_line import lies_in_words
 from zerosum.server.runs.run_folder import PUBLISH, RunFolder
 from zerosum.server.runs.run_outcome import (
     NODE_LOGS,
@@ -60,6 +61,7 @@ from zerosum.server.runs.run_outcome import (
     charged_in_words,
     epsilons_in_words,
 )
+from zerosum.server.runs.run_summary import DEPLOYED
 from zerosum.server.spec import Experiment, FaultSpec
 from zerosum.server.training.averaging import held_out
 from zerosum.server.training.best_model import check_best

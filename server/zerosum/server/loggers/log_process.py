@@ -74,7 +74,7 @@ def main() -> None:
     """Serve standard input; keep a library's own words from standard output."""
     # The run is told by its pipe when to end; Ctrl-C is for the run.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with open(os.dup(1), "w", encoding="utf-8") as answer:
+    with open(os.dup(1), "w", encoding="utf-8", newline="\n") as answer:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
         try:

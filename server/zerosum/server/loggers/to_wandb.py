@@ -117,6 +117,8 @@ def _begun(start: Mapping[str, Any]) -> wandb.Run:
 
 def opened(start: Mapping[str, Any]) -> WeightsAndBiases | Offline:
     """Return the logger of a run."""
-    if os.environ.setdefault(_MODE, "offline") in _OFFLINE:
+    # Set to nothing is not set: the library would refuse it.
+    os.environ[_MODE] = os.environ.get(_MODE) or _OFFLINE[0]
+    if os.environ[_MODE] in _OFFLINE:
         return Offline(start)
     return WeightsAndBiases(start)

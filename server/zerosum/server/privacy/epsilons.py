@@ -430,6 +430,10 @@ def _composed(
     return EpsilonCurve(at, adjacency, participations, tuple(notes))
 
 
+AT_LESS = "; epsilon is computed at delta less the slack that its approximation takes"
+"""Said where a part of delta pays for how far the drawn noise is from the law."""
+
+
 def _with_slack(
     at: Callable[[float], Accounted], delta: float, distance: float
 ) -> tuple[Accounted, float, str]:
@@ -445,14 +449,14 @@ def _with_slack(
     accounted = at(delta * (1 - _SAMPLER_PART))
     slack = (1 + math.exp(min(600.0, accounted.value))) * distance
     if slack <= delta * _SAMPLER_PART:
-        return accounted, slack, "; delta - slack is accounted"
+        return accounted, slack, AT_LESS
     first = at(delta).value
     if first < 600:
         slack = 1.001 * (1 + math.exp(first)) * distance
         if slack < delta / 1000:
             accounted = at(delta - slack)
             if (1 + math.exp(min(600.0, accounted.value))) * distance <= slack:
-                return accounted, slack, "; delta - slack is accounted"
+                return accounted, slack, AT_LESS
     slack = -delta * math.expm1(-distance)
     accounted = at(delta - slack)
     accounted = replace(accounted, value=accounted.value + 2 * distance)

@@ -74,8 +74,8 @@ def whole_run_figures(
     To what the ledger was charged come the sums that are left: every one as opened, with the
     cohorts that a plan reckons with, at the dropout that the ledger charges by now. Of a client's
     contributions in them as many count as a plan counts: all under ``everyone``, none but the one
-    under ``once``, and under ``poisson`` and ``fixed`` a number that all but one run in a thousand
-    keep.
+    under ``once``, and under ``poisson`` and ``fixed`` a number that nearly every run keeps to, as
+    an assumption of the figure says.
 
     Parameters
     ----------
@@ -99,8 +99,10 @@ def whole_run_figures(
     spent = ledger.figures()
     whole = ledger.figures_of(tally)
     amplified = privacy.model != "local"
+    # Two counts that each kind of sum may exceed, each with the plan's own probability.
+    surprise = 2 * run.surprise * sum(left > 0 for left in unrun.sums.values())
     return {
-        name: _noted(_larger(whole[name], spent[name]), run, unrun, amplified=amplified)
+        name: _noted(_larger(whole[name], spent[name]), run, unrun, surprise, amplified=amplified)
         for name in spent
     }
 
@@ -111,7 +113,7 @@ def _larger(whole: EpsilonBound, spent: EpsilonBound) -> EpsilonBound:
 
 
 def _noted(
-    bound: EpsilonBound, run: PlannedRun, unrun: UnrunRounds, *, amplified: bool
+    bound: EpsilonBound, run: PlannedRun, unrun: UnrunRounds, surprise: float, *, amplified: bool
 ) -> EpsilonBound:
     if not bound.finite:
         return bound
@@ -126,7 +128,7 @@ def _noted(
     if run.sampling.kind in ("poisson", "fixed") and not by_sums:
         notes.append(
             f"in all planned rounds no client would have been asked more than "
-            f"{bound.participations} times, as all but {run.surprise:g} of runs keep to"
+            f"{bound.participations} times, as all but {surprise:g} of runs keep to"
         )
     return replace(bound, assumptions=(*bound.assumptions, *notes))
 
@@ -144,7 +146,8 @@ def _with_unrun(
     for at, kind in enumerate(ledger.kinds):
         if left[at]:
             asked = ledger.rounds_asked(kind)
-            worst = _with_contributions(worst, at, asked, left[at], run, cohort)
+            size = max(tally.largest[at], cohort)
+            worst = _with_contributions(worst, at, asked, left[at], run, size)
     return Participation(
         worst=worst,
         opened=tuple(n + more for n, more in zip(tally.opened, left, strict=True)),
@@ -162,13 +165,16 @@ def _with_unrun(
 
 
 def _with_contributions(
-    worst: tuple[Worst, ...], at: int, asked: int, left: int, run: PlannedRun, cohort: int
+    worst: tuple[Worst, ...], at: int, asked: int, left: int, run: PlannedRun, largest: int
 ) -> tuple[Worst, ...]:
     """Add one client's contributions in the rounds that are left, to each client of the front.
 
     At most as many as a plan of the rounds that are left counts, and together at most as many as a
-    plan of all: each is exceeded by one run in a thousand. Where a client was asked more often than
+    plan of all, each exceeded with the plan's probability. Where a client was asked more often than
     the latter already, this run is that one, and the former alone is counted on.
+
+    Every session counts as the largest: who was asked less often so far, and so is not on the
+    front, may end at as many contributions as the front, more of them in large sessions.
     """
     whole = planned_participations(run.sampling, run.population, asked + left, run.surprise)
     more = planned_participations(run.sampling, run.population, left, run.surprise)
@@ -176,8 +182,7 @@ def _with_contributions(
         whole = asked + left
     added = []
     for client in worst:
-        count, size = client[at]
+        count, _ = client[at]
         total = max(count, min(count + more, whole))
-        pair = (total, size + (total - count) * cohort)
-        added.append((*client[:at], pair, *client[at + 1 :]))
+        added.append((*client[:at], (total, total * largest), *client[at + 1 :]))
     return tuple(added)

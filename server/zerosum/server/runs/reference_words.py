@@ -1,4 +1,4 @@
-"""Say what a constant predictor gives beside a run's figures, and where the model is no better."""
+"""Read what a run's figures are compared with, and say where the model is no better."""
 
 import math
 from collections.abc import Sequence
@@ -14,6 +14,17 @@ def reference_of(summary: Summary) -> dict[str, float]:
     """Return the constant predictor's figures of a summary, by the names of the model's."""
     metrics = summary.reference.get("metrics", {})
     return {name: value for name, value in metrics.items() if name in summary.metrics}
+
+
+def alone_of(summary: Summary) -> dict[str, float]:
+    """Return the mean figures of clients trained alone, by metric; empty without baselines."""
+    spreads = summary.baselines.get("alone", {}).get("metrics", {})
+    return {name: spread["mean"] for name, spread in spreads.items()}
+
+
+def pooled_of(summary: Summary) -> dict[str, float]:
+    """Return the figures of all records together, by metric; empty without baselines."""
+    return dict(summary.baselines.get("pooled", {}).get("metrics", {}))
 
 
 def predictor_in_words(summary: Summary) -> str:

@@ -1,7 +1,6 @@
 """Display a run's result: one line for a terminal, a small table and a curve for a notebook."""
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +10,9 @@ from zerosum.server.privacy.noised_ratio import NOISE_STD
 from zerosum.server.privacy.observers import OBSERVERS, observer_who
 from zerosum.server.privacy.rounding import epsilon_text, plain
 from zerosum.server.runs.displays import curve, one_line, panel
+from zerosum.server.runs.durations import duration
 from zerosum.server.runs.records import RoundRecord, Summary
-from zerosum.server.runs.reference_words import reference_of
+from zerosum.server.runs.reference_words import alone_of, pooled_of, reference_of
 from zerosum.server.runs.run_folder import REPORT
 from zerosum.server.runs.run_outcome import UNTRAINED, ended_in_words
 
@@ -78,7 +78,7 @@ def result_html(folder: Path, summary: Summary, rounds: Sequence[RoundRecord]) -
         Without scripts and requests; whatever a name or path holds is text.
     """
     rows = [*_metric_rows(summary), *_warnings(summary), *_privacy_rows(summary)]
-    rows += [_rounds_row(summary, rounds), ("time", _seconds(summary.seconds), "")]
+    rows += [_rounds_row(summary, rounds), ("time", duration(summary.seconds), "")]
     page = folder / REPORT
     there = f"{REPORT} shows all of it" if page.is_file() else ""
     rows += [("folder", str(folder), there)]
@@ -108,16 +108,12 @@ def _metric_rows(summary: Summary) -> Iterator[Row]:
 
 def _references(summary: Summary, metric: str) -> Iterator[tuple[str, float]]:
     """Yield who else has a figure of a metric, the constant predictor first."""
-    constant = reference_of(summary)
-    if metric in constant:
-        yield str(summary.reference.get("predictor", "constant predictor")), constant[metric]
-    for who, mean in (("each client alone, on average", "mean"), ("pooled without privacy", "")):
-        found = summary.baselines.get("alone" if mean else "pooled")
-        figures = found.get("metrics") if isinstance(found, Mapping) else None
-        figure = figures.get(metric) if isinstance(figures, Mapping) else None
-        figure = figure.get(mean) if isinstance(figure, Mapping) else figure
-        if isinstance(figure, float):
-            yield who, figure
+    references = (
+        (str(summary.reference.get("predictor", "constant predictor")), reference_of(summary)),
+        ("each client alone, on average", alone_of(summary)),
+        ("all records, no privacy", pooled_of(summary)),
+    )
+    yield from ((who, figures[metric]) for who, figures in references if metric in figures)
 
 
 def _warnings(summary: Summary) -> Iterator[Row]:
@@ -161,13 +157,6 @@ def _rounds_row(summary: Summary, rounds: Sequence[RoundRecord]) -> Row:
     remarks += [f"{dropped:,} dropouts"] if dropped else []
     remarks += [] if summary.population is None else [f"{summary.population:,} clients"]
     return "rounds", f"{len(rounds):,}", ", ".join(remarks)
-
-
-def _seconds(seconds: float) -> str:
-    if not math.isfinite(seconds):
-        return "not known"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes:,} min {rest} s" if minutes >= 2 else f"{seconds:.1f} s"
 
 
 def _curve(summary: Summary, rounds: Sequence[RoundRecord]) -> str:

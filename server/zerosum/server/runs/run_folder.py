@@ -178,6 +178,9 @@ class RunFolder:
         ConfigError
             If it is damaged.
         """
+        return numbers(self._object(name))
+
+    def _object(self, name: str) -> dict[str, Any]:
         path = self.path / name
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
@@ -187,7 +190,7 @@ class RunFolder:
             raise ConfigError(f"{path} is damaged ({error}); {_CURE}") from None
         if not isinstance(document, dict):
             raise ConfigError(f"{path} is damaged: it holds no object; {_CURE}")
-        return numbers(document)
+        return document
 
     def append_line(self, name: str, value: Mapping[str, Any]) -> None:
         """Append one JSON line, flushed to the disk.
@@ -267,16 +270,8 @@ class RunFolder:
         ConfigError
             If it is damaged.
         """
-        path = self.path / SUMMARY
-        try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return Summary()
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{path} is damaged ({error}); {_CURE}") from None
-        if not isinstance(document, dict):
-            raise ConfigError(f"{path} is damaged: it holds no object; {_CURE}")
-        return read_summary(document, path)
+        # Not by read_json: its texts are a user's own, as a run that is called NaN.
+        return read_summary(self._object(SUMMARY), self.path / SUMMARY)
 
     def write_summary(self, summary: Summary) -> None:
         """Write ``summary.json`` whole or not at all."""

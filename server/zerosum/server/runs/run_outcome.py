@@ -14,7 +14,7 @@ from zerosum.secagg.stages import Stage
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.observers import OBSERVERS, ObserverName
 from zerosum.server.privacy.rounding import epsilon_text
-from zerosum.server.runs.records import Best, Failures, RoundRecord, Summary
+from zerosum.server.runs.records import Best, EndedBy, Failures, RoundRecord, Summary
 
 UNTRAINED = "of the untrained model"
 """Remark beside a metric of a model without any client's training: the initial one, or its noise.
@@ -26,6 +26,12 @@ OF_ALL_PLANNED = (
     "epsilons are those of all planned rounds: when a run ends tells of its models, and so of data"
 )
 """Remark beside the figures of a run that ended before its last planned round."""
+
+ENDED_BY: Mapping[EndedBy, str] = {
+    "patience": "evaluation.patience: its metric had not improved for so many",
+    "caller": "its caller: on_round returned True",
+}
+"""What ended a run before its last planned round, in words."""
 
 NODE_LOGS = "each node's own log"
 """Place of a deployed client's reasons to fail or refuse: they may tell of its records."""
@@ -53,11 +59,8 @@ def ended_in_words(summary: Summary) -> str:
     """Return what ended a run before its last planned round; empty where nothing did."""
     if not summary.ended_by:
         return ""
-    by = {
-        "patience": "evaluation.patience: its metric had not improved for so many",
-        "caller": "its caller: on_round returned True",
-    }
-    return f"{summary.rounds} of {summary.planned_rounds} planned, ended by {by[summary.ended_by]}"
+    by = ENDED_BY[summary.ended_by]
+    return f"{summary.rounds} of {summary.planned_rounds} planned, ended by {by}"
 
 
 def best_in_words(best: Best) -> str:

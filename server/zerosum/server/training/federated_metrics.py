@@ -1,8 +1,8 @@
-"""Find out what a federated evaluation can sum: the metrics that the task has, and no others."""
+"""Find out what a federated evaluation can sum, and read its metrics off the opened sum."""
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from zerosum.client.spec import TrainSpec
 from zerosum.client.task import Task
@@ -15,6 +15,9 @@ from zerosum.client.training.whole_set import (
     whole_set_metrics,
 )
 from zerosum.server.config import ConfigError
+from zerosum.server.privacy.noised_ratio import NoisedRatio, noised_ratio
+from zerosum.server.privacy.protections import federated_metrics
+from zerosum.server.private_sum.aggregate import Aggregate
 from zerosum.server.spec import Experiment
 
 if TYPE_CHECKING:
@@ -169,3 +172,45 @@ def tested_names(task: Task, experiment: Experiment, data: "Dataset") -> list[st
         return []
     whole = {} if kept is None else whole_set_metrics(task, *kept.joined(), measured=sums)
     return [name for name in (*sums, *whole) if name != "count"]
+
+
+def released_metrics(
+    aggregate: Aggregate, experiment: Experiment, loss_unit: float
+) -> dict[str, Any]:
+    """Read the metrics of a federated evaluation off its opened sum.
+
+    Divided is by the number of those who answered, noised as well: of two released figures.
+
+    Parameters
+    ----------
+    aggregate : Aggregate
+        Sums of the loss, of each metric and of the examples.
+    experiment : Experiment
+    loss_unit : float
+        A loss of 1 in the labels' own unit.
+
+    Returns
+    -------
+    dict of str to any
+        For a line of metrics.
+    """
+    loss, *sums, count = aggregate.total.tolist()
+    metrics = federated_metrics(experiment)
+    if experiment.privacy.private:
+        std, most = aggregate.noise_std, experiment.evaluation.federated_max_loss
+        found = {"loss": noised_ratio(loss, count, std, scale=most * loss_unit)}
+        for (name, scale), total in zip(metrics.items(), sums, strict=True):
+            least = 0.0 if name == "accuracy" else -1.0
+            found[name] = noised_ratio(total, count, std, scale=scale, least=least)
+    elif count <= 0:
+        return {"federated_status": "no examples"}
+    else:
+        named = zip(metrics, sums, strict=True)
+        found = {"loss": NoisedRatio(loss * loss_unit / count, 0.0)}
+        found |= {name: NoisedRatio(total / count, 0.0) for name, total in named}
+    record: dict[str, Any] = {"federated_status": "completed"}
+    for name, ratio in found.items():
+        if ratio is None:
+            return {"federated_status": "drowned in noise"}
+        record |= ratio.record(f"federated_{name}")
+    return record

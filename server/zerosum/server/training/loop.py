@@ -15,8 +15,6 @@ from zerosum.client.protocol.protection import Protection
 from zerosum.client.protocol.training_outcomes import OutcomeCounts
 from zerosum.client.request import Kind, ModelRequest, Request, model_payload
 from zerosum.client.task import Task
-from zerosum.client.training.default_metrics import NUMBERS
-from zerosum.client.training.devices import described
 from zerosum.client.training.initial_model import initial_vector
 from zerosum.client.training.local import LocalTrainer
 from zerosum.client.training.model_file import as_arrays
@@ -25,13 +23,12 @@ from zerosum.client.training.seeded_task import public_records
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.calibration import planned_run
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
-from zerosum.server.privacy.noised_ratio import NOISE_STD, NoisedRatio, noised_ratio
+from zerosum.server.privacy.noised_ratio import NOISE_STD
 from zerosum.server.privacy.observers import ObserverName
 from zerosum.server.privacy.protections import (
     ACCEPTED_WRAP,
     configuration_digest,
     example_units,
-    federated_metrics,
     noise_draw,
     planned_protections,
     question_of,
@@ -46,19 +43,9 @@ from zerosum.server.runs.checkpoint import Checkpoint, load_checkpoint, save_che
 from zerosum.server.runs.left_out import LeftOut
 from zerosum.server.runs.metrics_table import table_of
 from zerosum.server.runs.records import EndedBy, OnRound, RoundRecord
-from zerosum.server.runs.results import (
-    DEPLOYED,
-    Opened,
-    Result,
-    RunFacts,
-    data_summary,
-    no_accuracy,
-    rates_record,
-    summarise,
-    traffic_record,
-    trainer_name,
-)
+from zerosum.server.runs.results import Result
 from zerosum.server.runs.resume import DataRecord, check_cohort, check_continues
+from zerosum.server.runs.round_line import Opened, rates_record, traffic_record
 from zerosum.server.runs.run_folder import LEDGER, METRICS, MODEL, TABLE, TEST_SET, RunFolder
 from zerosum.server.runs.run_outcome import (
     charged,
@@ -67,16 +54,24 @@ from zerosum.server.runs.run_outcome import (
     tally_record,
     values,
 )
+from zerosum.server.runs.run_summary import (
+    DEPLOYED,
+    RunFacts,
+    computed_by,
+    data_summary,
+    summarise,
+)
 from zerosum.server.sampling import CohortSampler, Planned
 from zerosum.server.spec import Experiment
 from zerosum.server.training.adaptive_clip import Clip
 from zerosum.server.training.averaging import Averaging, held_out
 from zerosum.server.training.best_model import BestModel
+from zerosum.server.training.federated_metrics import released_metrics
 from zerosum.server.training.global_model import GlobalModel
+from zerosum.server.training.missing_figures import MissingFigures
 from zerosum.server.training.public_test import PublicTest
 from zerosum.server.training.saturation_watch import CutWatch, cut_record
 from zerosum.server.training.schedule import Schedule
-from zerosum.server.training.undefined_tests import LostTests
 
 log = logging.getLogger("zerosum.server")
 
@@ -162,8 +157,7 @@ class FederatedTraining:
         self._left_out = LeftOut.of(folder, experiment.deployment, coordinator.roster)
         self._schedule = Schedule(experiment, self._sampler, self._ledger.attempts, self._left_out)
         self.last_opened: Opened | None = None
-        self._unscored = ""
-        self._lost = LostTests(self._lost_at_start)
+        self._missing = MissingFigures(self._lost_at_start)
         self._wrap_probability = max(p.log2_wrap_probability for p in planned.values())
         if self._wrap_probability > ACCEPTED_WRAP:
             log.warning(
@@ -417,13 +411,8 @@ class FederatedTraining:
         if self._test_data is None or (number % evaluation.every and not last):
             return {}
         figures = self._public.figures(self._model, keep=last)
-        self._note_test()
+        self._missing.note(self._public)
         return dict(figures)
-
-    def _note_test(self) -> None:
-        """Keep, and log once, what the latest test could give no figure of."""
-        self._note_unscored(self._public.unscored)
-        self._lost.note(self._public.lost, self._public.examples)
 
     def _lost_at_start(self) -> int:
         """Count the test examples for which the initial model has no number."""
@@ -433,13 +422,6 @@ class FederatedTraining:
         if self._test_data is not None:
             self._trainer.evaluate(vector, self._test_data, size)
         return self._trainer.lost
-
-    def _note_unscored(self, why: str) -> None:
-        """Log once why tests have no accuracy; of numbers to regress on, nothing is amiss."""
-        why = "" if why.startswith(NUMBERS) else why
-        if why and not self._unscored:
-            log.warning("%s", no_accuracy(why))
-        self._unscored = why
 
     def _federated(self, number: int) -> dict[str, Any]:
         """Evaluate on the clients' own data: one more private sum, of an independent cohort."""
@@ -452,31 +434,8 @@ class FederatedTraining:
             read = {"federated_status": "abandoned", "federated_reason": str(abandoned)}
         else:
             cut = {f"federated_{name}": value for name, value in cut_record(aggregate).items()}
-            read = self._read_metrics(aggregate) | cut
+            read = released_metrics(aggregate, self._experiment, self._loss_unit) | cut
         return read | evaluation_record(self._take_tally())
-
-    def _read_metrics(self, aggregate: Aggregate) -> dict[str, Any]:
-        """Divide by the number of those who answered, noised as well: of two released figures."""
-        loss, *sums, count = aggregate.total.tolist()
-        metrics = federated_metrics(self._experiment)
-        if self._experiment.privacy.private:
-            std, most = aggregate.noise_std, self._experiment.evaluation.federated_max_loss
-            found = {"loss": noised_ratio(loss, count, std, scale=most * self._loss_unit)}
-            for (name, scale), total in zip(metrics.items(), sums, strict=True):
-                least = 0.0 if name == "accuracy" else -1.0
-                found[name] = noised_ratio(total, count, std, scale=scale, least=least)
-        elif count <= 0:
-            return {"federated_status": "no examples"}
-        else:
-            named = zip(metrics, sums, strict=True)
-            found = {"loss": NoisedRatio(loss * self._loss_unit / count, 0.0)}
-            found |= {name: NoisedRatio(total / count, 0.0) for name, total in named}
-        record: dict[str, Any] = {"federated_status": "completed"}
-        for name, ratio in found.items():
-            if ratio is None:
-                return {"federated_status": "drowned in noise"}
-            record |= ratio.record(f"federated_{name}")
-        return record
 
     def _save(self, number: int, line: Flush) -> None:
         """Replace the checkpoint, once the round's line is on the disk, which it has a hash of."""
@@ -500,7 +459,7 @@ class FederatedTraining:
     def _finish(self) -> Result:
         model = self._trainer.to_state_dict(self._model)
         test_set, reference = self._public.closing(self._model)
-        self._note_test()
+        self._missing.note(self._public)
         if test_set:
             document = {"round": len(self._records), **test_set}
             self._folder.write_json(TEST_SET, document, indent=None)
@@ -509,18 +468,6 @@ class FederatedTraining:
         self._folder.write(TABLE, table_of(self._records))
         self._folder.write_summary(summary)
         return Result(self._folder.path, summary, self._records, as_arrays(model))
-
-    def _computed_by(self) -> dict[str, Any]:
-        """Return device, training and precision of the clients; nodes have devices of their own."""
-        experiment, nodes = self._experiment, self._engine == DEPLOYED
-        device = described(experiment.device)
-        if nodes:
-            experiment = experiment.model_copy(update={"device": "cpu", "trainer": "auto"})
-        precision = "float64" if experiment.privacy.by_example else experiment.training.precision
-        trainer = trainer_name(experiment, self._task)
-        facts = {"trainer": trainer, "device": device, "precision": precision}
-        other = experiment.training.optimizer != "SGD"
-        return facts | ({"optimizer": experiment.training.optimizer} if other else {})
 
     def _whole_run(self) -> Mapping[ObserverName, EpsilonBound]:
         """Return the figures of all planned rounds, of a run that ended before the last."""
@@ -534,21 +481,22 @@ class FederatedTraining:
 
     def _facts(self, reference: Mapping[str, Any]) -> RunFacts:
         """Return what the summary says beside the experiment and its rounds."""
+        nodes = self._engine == DEPLOYED
         return RunFacts(
             epsilon=self._whole_run() if self._ended_by else self._ledger.figures(),
             ended_by=self._ended_by,
             best=self._best.so_far.best,
             population=self._population,
             dimension=self._trainer.layout.dimension,
-            noise_from_seed=self._entropy.reproducible and not self._experiment.privacy.exact,
+            noise_from_seed=self._repeatable,
             wrap_probability_log2=self._wrap_probability,
-            engine=self._engine | self._computed_by(),
+            engine=self._engine | computed_by(self._experiment, self._task, nodes=nodes),
             shared_cache=self._coordinator.shares_cache,
             left_out=list(self._left_out.clients),
             cut=self._cuts.summed(self._records),
             data=self._data_read,
-            lost_tests="; ".join(filter(None, (self._lost.said, self._public.failed))),
-            unscored=self._unscored and no_accuracy(self._unscored),
+            lost_tests=self._missing.lost_tests,
+            unscored=self._missing.no_accuracy,
             reference=reference,
         )
 

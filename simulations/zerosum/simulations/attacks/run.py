@@ -19,6 +19,7 @@ from zerosum.server.config import ConfigError
 from zerosum.server.runs.run_folder import REPORT, check_unused
 from zerosum.simulations.api import new_folder
 from zerosum.simulations.attacks.harness.interface import Attack, Case
+from zerosum.simulations.attacks.harness.only import only_with
 from zerosum.simulations.attacks.harness.parameters import refusal
 from zerosum.simulations.attacks.harness.partial_results import (
     AttackRequest,
@@ -33,8 +34,11 @@ from zerosum.simulations.attacks.harness.registry import choose
 from zerosum.simulations.attacks.harness.results import Row, rows_of, shown, to_csv
 from zerosum.simulations.attacks.report.display import Rows
 from zerosum.simulations.attacks.report.page import write_attack_report
+from zerosum.simulations.attacks.report.paper_files import paper_files
+from zerosum.simulations.attacks.report.sentences import Finding, findings
 from zerosum.simulations.attacks.report.table import to_markdown
 from zerosum.simulations.engine.one_at_a_time import alone
+from zerosum.simulations.report.compare_page import PlotKind
 from zerosum.simulations.terminal.durations import in_words
 from zerosum.simulations.terminal.logs import logged
 from zerosum.simulations.terminal.notebook import LiveLine
@@ -55,6 +59,8 @@ _NOTES = (
 )
 
 
+PLOTS = ("pdf", "svg", "png")
+
 SUITES = ("quick", "full")
 """The quick suite takes about eight minutes on two cores, the full one hours."""
 
@@ -67,6 +73,8 @@ def attack(
     seeds: int = 3,
     out: str | Path | None = None,
     workers: int = 0,
+    only: Iterable[str] = (),
+    plots: PlotKind | None = None,
     task: Task | type[Task] | Callable[[], Task] | str | None = None,
     run: str | Path | None = None,
 ) -> Rows:
@@ -86,6 +94,12 @@ def attack(
         New or empty folder of the results; a new one under ``runs/`` where absent.
     workers : int
         Processes; 0 is one a core. An object that cannot be pickled is attacked in this one.
+    only : iterable of str
+        Words of a protection or setting, as "masked" or "10 clients": cells that have all words of
+        one of them are played.
+    plots : str, optional
+        "pdf", "svg" or "png": each figure as a file too, for a column of a paper, with a LaTeX
+        table and a .bib entry.
     task : Task, class, function or str, optional
         Your own, which is attacked in place of the scenes that attacks bring.
     run : str or Path, optional
@@ -101,12 +115,17 @@ def attack(
     ConfigError
         One line that names what was given, what is allowed and the cure.
     """
+    if plots not in (None, *PLOTS):
+        raise ConfigError(f"plots = {plots!r}: write {', '.join(PLOTS)}, or nothing")
     named = "" if task is None else named_or_given(task, _as_name)
     own = "" if run is None else str(run)
-    request = AttackRequest(list(names), list(overrides), suite, seeds, task=named, run=own)
+    request = AttackRequest(
+        list(names), list(overrides), suite, seeds, only=list(only), task=named, run=own
+    )
     here = isinstance(named, GivenTask) and not _travels(named)
     with alone("attack", nests=True):  # before there is a folder
         played = attack_run(request, Path(out) if out is not None else None)
+        played.plots = plots
         for said in played.left_out:
             log.warning("%s", said)
         line, before, began = LiveLine(), played.played, time.monotonic()
@@ -147,6 +166,33 @@ def attack_run(
     ConfigError
         For names, settings, a suite or a folder that will not do.
     """
+    cells, caption, left_out = _asked(request)
+    path = resume or out or new_folder(f"attacks-{request.suite}")
+    folder = AttackFolder.of(path, request, cells, resumed=resume is not None)
+    return AttackRun(cells, range(request.seeds), folder, caption, left_out)
+
+
+def cells_of(request: AttackRequest) -> list[Cell]:
+    """Return the cells that a request asks for, without playing them.
+
+    Parameters
+    ----------
+    request : AttackRequest
+
+    Returns
+    -------
+    list of Cell
+
+    Raises
+    ------
+    ConfigError
+        For names, settings, a suite or words that will not do.
+    """
+    return _asked(request)[0]
+
+
+def _asked(request: AttackRequest) -> tuple[list[Cell], str, list[str]]:
+    """Return the cells of a request, what of the user's is attacked, and what is left out."""
     if request.suite not in SUITES:
         raise ConfigError(f"--suite {request.suite}: write {' or '.join(SUITES)}")
     of_task = [text for text in request.settings if text.partition(".")[0] in SECTIONS]
@@ -161,9 +207,7 @@ def attack_run(
         cells, caption, left_out = _on_own(attacks, request, of_task)
     else:
         cells = [Cell(each, case) for each in attacks for case in _cases(each, request.suite)]
-    path = resume or out or new_folder(f"attacks-{request.suite}")
-    folder = AttackFolder.of(path, request, cells, resumed=resume is not None)
-    return AttackRun(cells, range(request.seeds), folder, caption, left_out)
+    return only_with(cells, request.only), caption, left_out
 
 
 def _as_name(value: object) -> str:
@@ -310,6 +354,10 @@ class AttackRun:
         Of every seed and pooled, by cell, once it was played.
     unwritten : list of str
         The files that could not be written, and why.
+    plots : str or None
+        "pdf", "svg" or "png": whether figures are files too, with a LaTeX table.
+    drawn : list of Path
+        Those files.
     """
 
     def __init__(
@@ -325,6 +373,8 @@ class AttackRun:
         self._outcomes = kept_outcomes(folder.path, cells, seeds)
         self.rows: list[Row] = []
         self.unwritten: list[str] = []
+        self.plots: PlotKind | None = None
+        self.drawn: list[Path] = []
 
     @property
     def asked(self) -> int:
@@ -340,6 +390,11 @@ class AttackRun:
     def shown(self) -> list[Row]:
         """The rows of the table."""
         return shown(self._cells, self.rows)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """A sentence for each attack."""
+        return findings(self.shown, self._cells)
 
     @property
     def notice(self) -> str:
@@ -387,11 +442,25 @@ class AttackRun:
         )
         self.rows = rows_of(self._cells, outcomes)
         folder, cells, rows = self.folder, self._cells, self.rows
-        notice = " ".join(part for part in (self.notice, self.caption) if part)
-        notes = "\n\n".join([*([f"**{notice}**"] if notice else []), _NOTES, *self.left_out])
+        notice, about = self.notice, self.caption
+        said = " ".join(part for part in (notice, about) if part)
+        notes = "\n\n".join([*([f"**{said}**"] if said else []), _NOTES, *self.left_out])
         self._try(ROWS, lambda: folder.write(ROWS, to_csv(rows)))
-        self._try(TABLE, lambda: folder.write(TABLE, to_markdown(self.shown, "Attacks", notes)))
-        self._try(REPORT, lambda: write_attack_report(folder.path, rows, outcomes, cells, notice))
+        self._try(
+            TABLE,
+            lambda: folder.write(TABLE, to_markdown(self.shown, "Attacks", notes, self.findings)),
+        )
+        self._try(
+            REPORT,
+            lambda: write_attack_report(folder.path, rows, outcomes, cells, notice, about),
+        )
+        if self.plots is not None:
+            self._try("figures", lambda: self._draw(str(self.plots), outcomes))
+
+    def _draw(self, kind: str, outcomes: Sequence[Outcome]) -> None:
+        for name, data in paper_files(self.rows, outcomes, self._cells, kind, self.notice).items():
+            replace_file(self.folder.path / name, data)
+            self.drawn.append(self.folder.path / name)
 
     def _try(self, name: str, write: Callable[[], object]) -> None:
         try:

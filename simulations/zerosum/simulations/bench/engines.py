@@ -9,8 +9,8 @@ import torch
 
 from zerosum.client.training.devices import described
 from zerosum.server.runs.records import RoundRecord
-from zerosum.server.runs.results import trainer_name
 from zerosum.server.runs.run_folder import RunFolder
+from zerosum.server.runs.run_summary import trainer_name
 from zerosum.server.spec import Experiment
 from zerosum.simulations import api
 from zerosum.simulations.bench.bare import finish

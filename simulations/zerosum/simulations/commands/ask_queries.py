@@ -151,12 +151,15 @@ def run_all(federation: "Federation", json_file: Path | None) -> None:
     folder = federation.folder
     with interruptible(lambda: _left(folder), failures=()), query_errors():
         total, numbers = len(federation.queries), count(1)
+        kept = len(federation.answers.entries)
         with ProgressBar(total, "query") as bar:
 
             def said(answer: "Answer") -> None:
+                nonlocal kept
                 bar.line(answer.sentence())
-                number = next(numbers)
-                bar.show(f"query {number}/{total}", number)
+                number, before, kept = next(numbers), kept, len(federation.answers.entries)
+                # A stored answer takes no time, and says nothing of those that are asked.
+                bar.show(f"query {number}/{total}", number, own=kept > before)
 
             answers = federation.run(said)
         if json_file is not None:

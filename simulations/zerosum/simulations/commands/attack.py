@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
-from rich.markup import escape
+from rich.padding import Padding
+from rich.text import Text
 
 from zerosum.client.files.operating_system import cores
 from zerosum.server.config import ConfigError
@@ -30,16 +31,27 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from zerosum.simulations.attacks.harness.partial_results import AttackRequest
+    from zerosum.simulations.attacks.harness.play import Cell
     from zerosum.simulations.attacks.harness.results import Row
+    from zerosum.simulations.attacks.report.sentences import Finding
     from zerosum.simulations.attacks.run import AttackRun
 
 # torch takes seconds to import: only what is run imports it.
 
-WIDTH_COLUMNS = 150
-"""Of the table where there is no terminal."""
+WIDTH_COLUMNS = 80
+"""Of the table where there is no terminal; on one it takes no more room than it needs."""
 
 LONGEST_CHARACTERS = 60
 """Of a figure, or of the reason why there is none, in the table."""
+
+WIDEST_COLUMNS = 110
+"""Of the table: a figure far from its protection is read beside another."""
+
+INDENT = 2
+"""Columns of a protection below its setting."""
+
+NAMED_COLUMNS = 2
+"""Protection and figure; the others are numbers."""
 
 METRICS_IN_TABLE = 2
 """Of each attack; the files have all."""
@@ -81,6 +93,21 @@ def attack(
         ATTACK_PARAMETERS,
     ] = None,
     workers: Annotated[int, typer.Option(help="Processes; 0 is one a core.", min=0)] = 0,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WORDS",
+            help="Protections and settings with these words alone, as masked or '10 clients'; "
+            "again for others too.",
+        ),
+    ] = None,
+    listed: Annotated[
+        bool, typer.Option("--list", help="Say what would be played, and play nothing.")
+    ] = False,
+    plots: Annotated[
+        Literal["pdf", "svg", "png"] | None,
+        typer.Option(help="Each figure as a file for a paper, a LaTeX table, a .bib entry."),
+    ] = None,
     resume: Annotated[
         Path | None,
         typer.Option(help="Continue the attacks in this folder, as they were asked."),
@@ -99,13 +126,19 @@ def attack(
     """Play attacks on private training: what leaks, which protection stops it, at which epsilon."""
     with user_errors(ConfigError):
         from zerosum.simulations.attacks.harness.partial_results import AttackRequest
-        from zerosum.simulations.attacks.run import attack_run
+        from zerosum.simulations.attacks.run import attack_run, cells_of
 
         own = "" if run_folder is None else str(run_folder)
-        asked = AttackRequest(names or [], overrides or [], suite, seeds, task=task, run=own)
+        asked = AttackRequest(
+            names or [], overrides or [], suite, seeds, only=only or (), task=task, run=own
+        )
         if resume is not None:
             asked = _asked_before(resume, asked, out)
+        if listed:
+            _list(cells_of(asked), asked.seeds)
+            return
         run = attack_run(asked, out, resume)
+        run.plots = plots
         for line in run.left_out:
             _say(line)
         if asked.seeds < LEAST_SEEDS:
@@ -117,7 +150,7 @@ def attack(
         with interruptible(lambda: _left(run), ()):
             with _progress(run.asked, run.played) as tell:
                 run.play(workers or cores(), tell)
-            _print(run.shown, time.monotonic() - started)
+            _print(run.shown, run.findings, time.monotonic() - started)
             console = Console(highlight=False, markup=False, soft_wrap=True)
             console.print("\n".join(_files(run)))
     for lost in run.unwritten:
@@ -133,7 +166,8 @@ def _asked_before(folder: Path, given: "AttackRequest", out: Path | None) -> "At
 
     if given != AttackRequest([], [], "quick", LEAST_SEEDS):
         raise ConfigError(
-            f"--resume {folder}: names, --suite, --seeds, --set, --task and --run are the folder's"
+            f"--resume {folder}: names, --suite, --seeds, --set, --only, --task and --run are the "
+            "folder's"
         )
     if out is not None:
         raise ConfigError(f"--out {out} and --resume {folder}: give one of them")
@@ -161,7 +195,35 @@ def _files(run: "AttackRun") -> list[str]:
     files = (("Table", "table.md"), ("Rows", "results.csv"), ("Report", "report.html"),
              ("Log", "attacks.log"))  # fmt: skip
     paths = [(what, run.folder.path / name) for what, name in files]
-    return [f"{what:7} {path}" for what, path in paths if path.exists()]
+    lines = [f"{what:7} {path}" for what, path in paths if path.exists()]
+    if run.drawn:
+        names = ", ".join(path.name for path in run.drawn)
+        lines.append(f"Figures {len(run.drawn)} files for a paper, beside them: {names}")
+    return lines
+
+
+def _list(cells: "Sequence[Cell]", seeds: int) -> None:
+    """Print what would be played: protections by attack and setting, and how many plays."""
+    console = Console(highlight=False, markup=False)
+    by_attack: dict[str, list[Cell]] = {}
+    for cell in cells:
+        by_attack.setdefault(cell.attack.name, []).append(cell)
+    for name, of in by_attack.items():
+        attackers = len({cell.attack.adaptive for cell in of})
+        who = f", {attackers} attackers" if attackers > 1 else ""
+        console.print(printable(f"{name}: {_times(len(of), seeds)}{who}"), style="bold")
+        for setting in dict.fromkeys(cell.case.setting.name for cell in of):
+            names = dict.fromkeys(
+                cell.case.protection.name for cell in of if cell.case.setting.name == setting
+            )
+            line = Padding(printable(f"{setting}: {'; '.join(names)}"), (0, 0, 0, 2))
+            console.print(line)
+    console.print(f"{_times(len(cells), seeds)} in all")
+
+
+def _times(cells: int, seeds: int) -> str:
+    words = "cell" if cells == 1 else "cells"
+    return f"{cells:,} {words} x {seeds} seed{'s' * (seeds > 1)} = {cells * seeds:,} plays"
 
 
 @contextmanager
@@ -174,20 +236,26 @@ def _progress(total: int, done: int) -> Iterator[Callable[[object], None]]:
         yield lambda outcome: bar.step(next(numbers))
 
 
-def _print(rows: "Sequence[Row]", seconds: float) -> None:
-    """Print a table for each attack."""
+def _print(rows: "Sequence[Row]", said: "Sequence[Finding]", seconds: float) -> None:
+    """Print of each attack a sentence, and a table for each of its first metrics."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # of a terminal that has no sign for infinity
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=WIDTH_COLUMNS)
-    for name in dict.fromkeys(row.attack for row in rows):
-        of_one = [row for row in rows if row.attack == name]
-        metrics = list(dict.fromkeys(row.metric for row in of_one))[:METRICS_IN_TABLE]
-        console.print(_table_of([row for row in of_one if row.metric in metrics]))
-        for note in dict.fromkeys(row.note for row in of_one if row.status == "value" and row.note):
-            console.print(printable(note), markup=False, soft_wrap=True)
+    for each in said:
+        of_one = [row for row in rows if row.attack == each.attack]
+        title = printable(f"{each.attack} ({each.threat})")
+        console.print(title, markup=False, style="bold")
+        console.print(printable(each.text), markup=False)
         console.print()
+        for metric in list(dict.fromkeys(row.metric for row in of_one))[:METRICS_IN_TABLE]:
+            for part in _tables([row for row in of_one if row.metric == metric], console.width):
+                console.print(part)
+            console.print()
+        for note in dict.fromkeys(row.note for row in of_one if row.status == "value" and row.note):
+            console.print(printable(note), markup=False)
+            console.print()
     console.print("Further metrics, and attackers that use less, are in the files.")
     console.print(f"{seconds:.0f} s", soft_wrap=True)
 
@@ -197,33 +265,47 @@ def shortened(text: str) -> str:
     return text if len(text) <= LONGEST_CHARACTERS else f"{text[: LONGEST_CHARACTERS - 3]}..."
 
 
-def _table_of(rows: "Sequence[Row]") -> "Table":
-    from rich.table import Table
+def _tables(rows: "Sequence[Row]", width: int) -> "Iterator[Table | Padding | Text]":
+    """Yield the table of one metric: of each setting its name, and below it the protections.
 
+    A setting has the whole width, which no cell of a table has: so each has a table of its own, and
+    all have the same columns.
+    """
+    texts = [_texts(row) for row in rows]
+    titles = ("units", "baseline", "epsilon")
+    numbers = [titles, *(text[NAMED_COLUMNS:] for text in texts)]
+    narrow = [max(map(len, column)) for column in zip(*numbers, strict=True)]
+    wide = min(width, WIDEST_COLUMNS) - sum(narrow) - 2 * len(titles)
+    first = min(max(INDENT + max(len(t[0]) for t in texts), len("protection")), wide * 9 // 20)
+    columns = [first, wide - first - 2, *narrow]
+    yield _grid([("protection", f"{printable(rows[0].metric)} [95 %]", *titles)], columns)
+    for setting in dict.fromkeys(row.setting for row in rows):
+        yield Text(printable(setting), style="italic")
+        of = [text for row, text in zip(rows, texts, strict=True) if row.setting == setting]
+        yield _grid(of, columns, INDENT)
+
+
+def _texts(row: "Row") -> tuple[str, ...]:
     from zerosum.simulations.attacks.report.table import (
         baseline_text,
         count_text,
         epsilon_text,
         figure_text,
-        threats_text,
     )
 
-    table = Table(
-        *("setting", "protection", "metric", "figure [95 %]", "units", "baseline", "epsilon"),
-        title=_plain(f"{rows[0].attack} ({threats_text(rows)})"),
-        title_justify="left",
-        box=None,
-        padding=(0, 2, 0, 0),
-    )
-    before = ""
-    for row in rows:
-        setting, before = "" if row.setting == before else row.setting, row.setting
-        cells = (setting, row.protection, row.metric, shortened(printable(figure_text(row))))
-        others = (count_text(row), baseline_text(row), epsilon_text(row))
-        table.add_row(*map(_plain, (*cells, *others)))
+    figure = shortened(printable(figure_text(row)))
+    numbers = map(printable, (count_text(row), baseline_text(row), epsilon_text(row)))
+    return printable(row.protection), figure, *numbers
+
+
+def _grid(lines: "Sequence[tuple[str, ...]]", columns: "Sequence[int]", indent: int = 0) -> "Table":
+    """Return lines of text in columns of these widths: nothing in them is markup."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for index, width in enumerate(columns):
+        justify: Literal["left", "right"] = "left" if index < NAMED_COLUMNS else "right"
+        table.add_column(width=width, justify=justify, overflow="fold")
+    for first, *others in lines:
+        table.add_row(Padding(Text(first), (0, 0, 0, indent)), *map(Text, others))
     return table
-
-
-def _plain(text: str) -> str:
-    """Return text in which neither rich nor a terminal finds markup or control codes."""
-    return escape(printable(text))

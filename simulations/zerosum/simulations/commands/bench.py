@@ -20,7 +20,13 @@ from zerosum.simulations.commands.completions import words
 from zerosum.simulations.terminal.command_line import CommandApp
 from zerosum.simulations.terminal.progress import ProgressBar
 from zerosum.simulations.terminal.signals import interruptible
-from zerosum.simulations.terminal.user_errors import check_writable, number, user_errors, write_json
+from zerosum.simulations.terminal.user_errors import (
+    JsonFile,
+    check_writable,
+    number,
+    user_errors,
+    write_json,
+)
 
 bench_app = CommandApp("Measure what secure aggregation and privacy cost.")
 
@@ -48,9 +54,7 @@ def deployment(
         int, typer.Option(help="Rounds of a run; all but the first are steady.", min=2)
     ] = 4,
     repeats: Annotated[int, typer.Option(help="Runs of each kind.", min=1)] = 2,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write figures here; - is standard output.")
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Compare masked rounds with Flower's plain averaging, on real SuperNodes of this machine.
 
@@ -116,9 +120,7 @@ def secagg(
             help="Seconds for the rival's client; a longer one is extrapolated.", callback=number
         ),
     ] = 60.0,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write figures here; - is standard output.")
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Run a session with all clients in one process; print CPU time, bytes and memory."""
     _one_of(primitives=primitives, server_memory=server_memory, liars=liars is not None,
@@ -182,9 +184,7 @@ def dpsgd(
         Path | None,
         typer.Option(help="Folder that pip install --target put Opacus in, if not installed here."),
     ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write figures here; - is standard output.")
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Measure per-example clipping beside the plain step, and Opacus where it is installed."""
     _check(json_file)
@@ -217,9 +217,7 @@ def noise(
         int, typer.Option(help="Integers that a table, or jumps, draw.", min=1)
     ] = 4_000_000,
     few: Annotated[int, typer.Option(help="Integers that exact samplers draw.", min=1)] = 200,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write figures here; - is standard output.")
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Draw noise by table, jumps, exact rejection and OpenDP, and print the rates on one core."""
     _check(json_file)

@@ -1,6 +1,5 @@
 """``zerosum bench start``."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +11,7 @@ from zerosum.simulations.bench.measured_turns import MeasuredTurns
 from zerosum.simulations.bench.process import BenchError
 from zerosum.simulations.terminal.progress import ProgressBar
 from zerosum.simulations.terminal.signals import interruptible
-from zerosum.simulations.terminal.user_errors import check_writable, user_errors
+from zerosum.simulations.terminal.user_errors import JsonFile, check_writable, user_errors
 
 
 def start(
@@ -20,9 +19,7 @@ def start(
     whole: Annotated[
         int, typer.Option(help="Turns of the default run, a minute each; 0: none.", min=0)
     ] = 1,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write figures here; - is standard output.")
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Measure the CPU seconds, first line and imports of commands, in turns with a bare Python."""
     from zerosum.simulations.bench.start import run

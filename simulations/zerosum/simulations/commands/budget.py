@@ -22,7 +22,12 @@ from zerosum.server.privacy.observers import OBSERVERS, observer_title
 from zerosum.server.privacy.rounding import epsilon_text, remainder_text
 from zerosum.server.runs.run_folder import CONFIG, RunFolder
 from zerosum.simulations.commands.completions import RUN_FOLDERS
-from zerosum.simulations.terminal.user_errors import check_writable, user_errors, write_json
+from zerosum.simulations.terminal.user_errors import (
+    JsonFile,
+    check_writable,
+    user_errors,
+    write_json,
+)
 
 if TYPE_CHECKING:  # a node's own count needs no accountant
     from zerosum.server.analytics.query_spending import QuerySpending
@@ -41,9 +46,7 @@ def budget(
         Path | None,
         typer.Option(help="The node's policy: max_epsilon, budget_delta, max_contributions."),
     ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write figures here; - is standard output.")
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Say what a run, queries or a node has spent of privacy, and what is left; read only."""
     with user_errors(ConfigError):

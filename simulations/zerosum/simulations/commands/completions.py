@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from zerosum.simulations.terminal.shell_completion import Completes
@@ -56,10 +55,10 @@ def _folders(incomplete: str) -> list[str]:
 
 def _settings(incomplete: str) -> Pairs:
     """Return keys, each with its section; after ``=``, the key's values where they are known."""
-    from zerosum.server.spec import Experiment
+    from zerosum.server.config import fields_of
 
     key, has_value, value = incomplete.partition("=")
-    fields = dict(_fields(Experiment, ""))
+    fields = fields_of()
     if has_value:
         # Of a sweep's list the last value is completed.
         start = value[: value.rfind(",") + 1]
@@ -72,15 +71,6 @@ def _settings(incomplete: str) -> Pairs:
         rows.append((f"{name}=", meaning))
         rows += [(f"{name}={word}", "usual") for word in _usual(field) if shlex.quote(word) == word]
     return rows
-
-
-def _fields(spec: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInfo]]:
-    """Yield every dotted key with its field."""
-    for name, field in spec.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from _fields(field.annotation, f"{prefix}{name}.")
-        else:
-            yield prefix + name, field
 
 
 def _values(key: str, fields: dict[str, FieldInfo]) -> Pairs:

@@ -61,12 +61,13 @@ def export_onnx(folder: Path, path: Path, *, best: bool = False) -> None:
     Raises
     ------
     ConfigError
-        If the run is not finished, the extra is not installed, the file cannot be written, or torch
-        cannot export such a model.
+        If the run is not finished, the extra is not installed, the file cannot be written or is one
+        of the run's own, or torch cannot export such a model.
     TaskError
         If the task cannot be had, or has other settings than the run's.
     """
     _check_installed()
+    _check_not_of_the_run(folder, path)
     from zerosum.client.task import resolve_task
     from zerosum.client.training.initial_model import build_model
     from zerosum.client.training.seeded_task import seeded_resolution
@@ -87,6 +88,16 @@ def export_onnx(folder: Path, path: Path, *, best: bool = False) -> None:
     finally:
         with suppress(OSError):
             new.unlink(missing_ok=True)
+
+
+def _check_not_of_the_run(folder: Path, path: Path) -> None:
+    """Refuse to write over what is in the run folder, unless it is an export."""
+    inside = Path(os.path.realpath(folder)) in Path(os.path.realpath(path)).parents
+    if inside and os.path.lexists(path) and path.suffix.lower() != ".onnx":
+        raise ConfigError(
+            f"--onnx {path} is a file of the run, and would be written over: name another, as "
+            f"{folder / 'model.onnx'}"
+        )
 
 
 def _check_installed() -> None:

@@ -39,6 +39,7 @@ from zerosum.simulations.terminal.signals import continue_with, interruptible, s
 from zerosum.simulations.terminal.streams import take_any_text
 from zerosum.simulations.terminal.user_errors import (
     NOTHING_LEARNT,
+    JsonFile,
     check_writable,
     is_standard_output,
     user_errors,
@@ -207,9 +208,7 @@ def plan(
     epsilon: Annotated[
         float | None, typer.Option(help="Find the noise for this epsilon (privacy.epsilon_for).")
     ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write figures here; - is standard output.")
-    ] = None,
+    json_file: JsonFile = None,
     board: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write two A4 pages for an ethics board here, as HTML."),
@@ -266,9 +265,7 @@ def audit(
         typer.Option("--run", help="Audit the run in this folder and put it into its report."),
         RUN_FOLDERS,
     ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write figures here; - is standard output.")
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Audit the protection with canaries; exit with 1 if an observer beats the ledger's epsilon."""
     from zerosum.server.runs.run_folder import RunFolder
@@ -387,8 +384,8 @@ def _dry_run(
         check_unused(out)
     _begun(load_experiment(source, settings), "# ")  # a comment of what is printed
     with loading():
-        from zerosum.server.runs.results import data_summary
         from zerosum.server.runs.resume import check_same, warn_of_more_rounds
+        from zerosum.server.runs.run_summary import data_summary
         from zerosum.simulations.api import plan
 
     planned = attempt(source, settings, plan)

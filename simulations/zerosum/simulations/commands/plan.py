@@ -17,7 +17,7 @@ from zerosum.server.planning.plan import Outlook, outlook
 from zerosum.server.planning.preflight import prepare
 from zerosum.server.privacy.observers import OBSERVERS, observer_title
 from zerosum.server.privacy.rounding import epsilon_text
-from zerosum.server.runs.results import data_summary
+from zerosum.server.runs.run_summary import data_summary
 from zerosum.server.spec import Experiment
 from zerosum.simulations.config import DEFAULT_EXPERIMENT, attempt, with_task
 from zerosum.simulations.data.data_files import DataError

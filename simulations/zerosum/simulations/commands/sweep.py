@@ -72,7 +72,8 @@ def sweep(
         total = sum(cell.experiment.rounds for cell in folder.cells)
         with (
             interruptible(lambda: _left(folder, workers), ()),
-            ProgressBar(total, "round", console) as bar,
+            # Rounds of half-finished cells are nobody's steps, and cells go on side by side.
+            ProgressBar(total, "round", console, guesses=False) as bar,
         ):
             shown = _Shown(bar, folder, total)
             errors = complete(folder, asked, look=shown.look, ended=shown.ended)
@@ -134,10 +135,10 @@ class _Shown:
 
     def look(self, pace: "Pace") -> None:
         """Move the bar."""
-        from zerosum.simulations.terminal.durations import in_words
+        from zerosum.simulations.terminal.durations import left_in_words
 
         left = pace.seconds_left
-        self._left = "" if left is None else f", {in_words(left)} left"
+        self._left = "" if left is None else f", {left_in_words(left)}"
         done = self._total - pace.rounds_left
         words = f"{self._over}/{len(self._folder.cells)} cells  round {done}/{self._total}"
         self._bar.show(words, done, left=left)

@@ -14,6 +14,7 @@ _MOST_POINTS: Final = 300
 """Of a series: more cannot be told apart on a screen."""
 
 _MOST_TICKS: Final = 6
+_FARTHEST: Final = 1e300
 """A phone has room for so many numbers in a row."""
 
 
@@ -100,11 +101,22 @@ class Series:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer of a stack: ``heights`` is float64, shape (groups,)."""
+    """One layer of a stack.
+
+    Attributes
+    ----------
+    label, colour : str
+        As :class:`Series` has them.
+    heights : numpy.ndarray
+        Float64, shape (groups,).
+    said : tuple of str or None
+        Hover values, one a group, None where there is nothing; empty: as the axis says heights.
+    """
 
     label: str
     colour: str
     heights: Reals
+    said: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -139,6 +151,8 @@ class Chart:
         Between the groups of the layers, float64, shape (groups + 1,).
     shade : Shade, optional
         Behind everything.
+    ends : bool
+        Whether a wide page has names at the ends of the lines, instead of a key above them.
     """
 
     x: Axis
@@ -148,6 +162,7 @@ class Chart:
     levels: tuple[Level, ...] = ()
     borders: Reals | None = None
     shade: Shade | None = None
+    ends: bool = False
 
 
 def line(label: str, colour: str, x: Any, y: Any, **style: Any) -> Series:
@@ -201,7 +216,8 @@ def linear(
         With a range, even where all values are one.
     """
     known = np.asarray(values, dtype=np.float64)
-    known = known[np.isfinite(known)]
+    # An axis ends where the difference of two ends would be no number any more.
+    known = np.clip(known[np.isfinite(known)], -_FARTHEST, _FARTHEST)
     low = least if math.isfinite(least) else float(known.min(initial=math.inf))
     high = most if math.isfinite(most) else float(known.max(initial=-math.inf))
     low, high = (low, high) if math.isfinite(low) and math.isfinite(high) else (0.0, 1.0)

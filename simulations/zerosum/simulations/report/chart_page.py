@@ -6,6 +6,7 @@ custom properties of the page: one chart serves light and dark screens and paper
 """
 
 import json
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,6 +23,15 @@ TOP: Final = 8.0
 
 HEIGHT: Final = 190.0
 """Pixels of the drawing."""
+
+END_LINE: Final = 15.0
+"""Pixels from line to line of a name at the end of a line."""
+
+END_LETTERS: Final = 24
+"""Letters of a line of such a name."""
+
+_NEAR: Final = 0.85
+"""Part of the width beyond which a line ends near its name."""
 
 _MOST_MARKERS: Final = 60
 """Points of a series with a mark each."""
@@ -71,9 +81,91 @@ def drawn(chart: Chart, alt: str) -> Markup:
         layers=[*_layers(chart)],
         series=[_series(chart, each) for each in chart.series],
         levels=[(each, _down(float(chart.y.part(each.y)))) for each in chart.levels],
+        ends=line_ends(chart) if chart.ends else [],
+        line=END_LINE,
         values=json.dumps(values(chart), ensure_ascii=False, separators=(",", ":")),
     )
     return Markup(page)
+
+
+@dataclass(frozen=True)
+class LineEnd:
+    """The name at the end of a line.
+
+    Attributes
+    ----------
+    lines : list of str
+        The name, broken.
+    colour, mark : str
+        Of the line's points; a level has no mark.
+    across : str
+        Where the line ends, in percent.
+    from_y, to_y : float
+        Pixels from the top: the end of the line, and the middle of the name.
+    near : bool
+        Whether the line ends where the names are, and no other does, so that a short one leads
+        there.
+    """
+
+    lines: list[str]
+    colour: str
+    mark: str
+    across: str
+    from_y: float
+    to_y: float
+    near: bool
+
+
+def line_ends(chart: Chart) -> list[LineEnd]:
+    """Return the names at the ends of a chart's lines, moved apart where they would overlap.
+
+    Parameters
+    ----------
+    chart : Chart
+
+    Returns
+    -------
+    list of LineEnd
+        From top to bottom, all within the chart's height unless they are too many for it.
+    """
+    ends = [
+        (each.label, each.colour, mark_of(each.shape) if each.shape else "", *last)
+        for each in chart.series
+        if (last := _last(chart, each)) is not None
+    ]
+    ends += [(e.label, e.colour, "", 1.0, float(chart.y.part(e.y))) for e in chart.levels]
+    named = [(textwrap.wrap(e[0], END_LETTERS), *e[1:4], _down(e[4])) for e in ends]
+    named = sorted(named, key=lambda each: each[4])
+    places = _apart([each[4] for each in named], [END_LINE * len(each[0]) for each in named])
+
+    def alone(x: float, y: float) -> bool:
+        return sum((x, y) == (each[3], each[4]) for each in named) == 1
+
+    return [
+        LineEnd(lines, colour, mark, _percent(x), y, place, x > _NEAR and alone(x, y))
+        for (lines, colour, mark, x, y), place in zip(named, places, strict=True)
+    ]
+
+
+def _last(chart: Chart, series: Series) -> tuple[float, float] | None:
+    known = np.flatnonzero(np.isfinite(series.y))
+    if not len(known):
+        return None
+    return float(chart.x.part(series.x[known[-1]])), float(chart.y.part(series.y[known[-1]]))
+
+
+def _apart(wanted: list[float], heights: list[float]) -> list[float]:
+    """Move the middles of names, in order, so that none overlaps; the last is in the chart."""
+    low = TOP
+    places = []
+    for middle, height in zip(wanted, heights, strict=True):
+        places.append(max(middle, low + height / 2))
+        low = places[-1] + height / 2
+    high = TOP + HEIGHT + END_LINE
+    for index in reversed(range(len(places))):
+        places[index] = min(places[index], high - heights[index] / 2)
+        high = places[index] - heights[index] / 2
+    return [round(place, 1) for place in places]
 
 
 def values(chart: Chart) -> dict[str, Any]:
@@ -86,24 +178,25 @@ def values(chart: Chart) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``x``: places in percent; ``t``: their names; ``s``: of each series its name, its colour and
-        its value at each place, or None.
+        ``x``: places in percent; ``t``: their names; ``y``: pixels of the top and the bottom;
+        ``s``: of each series its name, its colour and its value at each place, or None.
     """
     if chart.borders is not None:
         borders = chart.borders
         at = (borders[1:] + borders[:-1]) / 2
         names = [_between(chart, *ends) for ends in pairwise(borders.tolist())]
         rows: list[list[Any]] = [
-            [each.label, each.colour, [chart.y.say(v) for v in each.heights.tolist()]]
+            [each.label, each.colour, each.said or [*map(chart.y.say, each.heights.tolist())]]
             for each in chart.layers
         ]
     else:
         shown = [each for each in chart.series if not each.ring]
-        places = [each.x[np.isfinite(each.y)] for each in shown]
-        at = np.unique(np.concatenate(places)) if places else np.zeros(0)
+        known = [each.x[np.isfinite(each.y)] for each in shown]
+        at = np.unique(np.concatenate(known)) if known else np.zeros(0)
         names = [chart.x.say(value) for value in at.tolist()]
         rows = [[each.label, each.colour, _said(chart, each, at)] for each in shown]
-    return {"x": np.round(100 * chart.x.part(at), 2).tolist(), "t": names, "s": rows}
+    places = np.round(100 * chart.x.part(at), 2).tolist()
+    return {"x": places, "t": names, "y": [TOP, TOP + HEIGHT], "s": rows}
 
 
 def _said(chart: Chart, series: Series, at: Reals) -> list[str | None]:

@@ -1,13 +1,16 @@
 """Show what a classifier confuses on public test data, and how well calibrated it is."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
 from markupsafe import Markup
 
 from zerosum.simulations.report import words
+from zerosum.simulations.report.chart import Axis, Chart, Layer, Series
+from zerosum.simulations.report.chart_page import drawn
 
 log = logging.getLogger("zerosum.simulations")
 
@@ -16,10 +19,6 @@ MOST_IN_TABLE: Final = 20
 
 MOST_ROWS: Final = 200
 """Classes whose figures the page lists."""
-
-_WIDTH, _HEIGHT = 360, 290
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 8, 14, 46
-_TEXT_PIXELS = 14
 
 
 @dataclass(frozen=True)
@@ -137,72 +136,48 @@ def _caption(calibration: Mapping[str, Any]) -> str:
     return (
         f"Expected calibration error {words.number(ece)}, over {calibration['bins']} bins of equal "
         f"width (Guo et al. 2017). Confidence is {calibration['reading']}. A calibrated model's "
-        "bars end at the dashed line."
+        "bars end at the dashed line; those of few examples say little."
     )
 
 
 def reliability_diagram(bins: Sequence[Mapping[str, Any]]) -> Markup:
     """Draw accuracy against confidence, a bar for each bin that has examples.
 
-    Drawn here and not by matplotlib: text stays text, at a size that a phone's screen shows whole.
-
     Parameters
     ----------
     bins : sequence of mapping
-        ``from``, ``to``, ``examples``, ``confidence``, ``accuracy``.
+        ``from``, ``to``, ``examples``, ``confidence``, ``accuracy``; in order, without gaps.
 
     Returns
     -------
     Markup
-        One SVG element; empty where no bin has an example.
+        A chart of the page; empty where no bin has an example.
     """
-    used = [each for each in bins if each["examples"]]
+    used = sum(bool(each["examples"]) for each in bins)
     if not used:
         return Markup()
-    wide, high = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
-    parts = [_grid(wide, high)]
-    bar = Markup(
-        '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" fill="var(--accent)" '
-        'fill-opacity="{:.2f}" stroke="var(--accent)"><title>{}</title></rect>'
+    bars = Layer(
+        "right",
+        "accent",
+        np.array([each["accuracy"] or 0.0 for each in bins]),
+        tuple(_said(each) if each["examples"] else None for each in bins),
     )
-    most = max(each["examples"] for each in used)
-    for each in used:
-        x, right = _LEFT + wide * each["from"], _LEFT + wide * each["to"]
-        tall = max(1.0, high * each["accuracy"])
-        sure, correct = words.percent(each["confidence"]), words.percent(each["accuracy"])
-        counted = words.count(each["examples"], "example")
-        said = f"confidence {sure}, right {correct}, {counted}"
-        # Bins of few examples are pale: their height says little.
-        opacity = 0.35 + 0.65 * each["examples"] / most
-        top = _TOP + high - tall
-        parts.append(bar.format(x + 1, top, right - x - 2, tall, opacity, said))
-    parts.append(
-        Markup(
-            '<line x1="{}" y1="{}" x2="{}" y2="{}" stroke="var(--ink)" stroke-width="1.3" '
-            'stroke-dasharray="5 4"/>'
-        ).format(_LEFT, _TOP + high, _LEFT + wide, _TOP)
+    ends = np.array([0.0, 1.0])
+    chart = Chart(
+        _shares("confidence", lambda value: f"confidence about {words.percent(value)}"),
+        _shares("", words.percent),
+        series=(Series("calibrated", "ink", ends, ends, shape="", dash="--"),),
+        layers=(bars,),
+        borders=np.array([bins[0]["from"], *(each["to"] for each in bins)]),
     )
-    alt = f"Accuracy against confidence in {words.count(len(used), 'bin')}."
-    frame = Markup(
-        '<svg class="reliability" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>'
-    )
-    return frame.format(_WIDTH, _HEIGHT, alt, Markup().join(parts))
+    return drawn(chart, f"Accuracy against confidence in {words.count(used, 'bin')}.")
 
 
-def _grid(wide: int, high: int) -> Markup:
-    line = Markup('<line x1="{}" y1="{:.1f}" x2="{}" y2="{:.1f}" stroke="var(--line)"/>')
-    text = Markup(
-        '<text x="{:.1f}" y="{:.1f}" fill="var(--muted)" font-size="{}" text-anchor="{}">{}</text>'
-    )
-    parts = []
-    for part in (0.0, 0.25, 0.5, 0.75, 1.0):
-        y = _TOP + high * (1 - part)
-        label, size = f"{100 * part:.0f} %", _TEXT_PIXELS
-        parts.append(line.format(_LEFT, y, _LEFT + wide, y))
-        parts.append(text.format(_LEFT - 5, y + 5, size, "end", label))
-        if part in (0.0, 0.5, 1.0):
-            anchor = {0.0: "start", 1.0: "end"}.get(part, "middle")
-            parts.append(text.format(_LEFT + wide * part, _TOP + high + 17, size, anchor, label))
-    middle = _LEFT + wide / 2
-    parts.append(text.format(middle, _HEIGHT - 8, _TEXT_PIXELS, "middle", "confidence"))
-    return Markup().join(parts)
+def _said(each: Mapping[str, Any]) -> str:
+    sure, correct = words.percent(each["confidence"]), words.percent(each["accuracy"])
+    return f"{correct} at confidence {sure}, {words.count(each['examples'], 'example')}"
+
+
+def _shares(label: str, say: Callable[[float], str]) -> Axis:
+    ticks = tuple((part, f"{100 * part:g} %") for part in (0.0, 0.25, 0.5, 0.75, 1.0))
+    return Axis(label, 0.0, 1.0, ticks, say)

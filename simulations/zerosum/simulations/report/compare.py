@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,17 @@ from zerosum.server.config import ConfigError
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.observers import OBSERVERS, ObserverName
 from zerosum.server.privacy.rounding import plain
-from zerosum.server.runs.reference_words import not_better
 from zerosum.server.runs.run_folder import CONFIG, RunFolder
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report import words
+from zerosum.simulations.report.compare_cautions import RunNotes, of_figures
+from zerosum.simulations.report.compare_labels import (
+    NAME,
+    PRIVACY_KEYS,
+    differences_of,
+    label_of,
+    told_of,
+)
 from zerosum.simulations.report.record import RunRecord, Sight, read_run
 
 _NOT_THE_METHOD = (
@@ -26,9 +33,6 @@ _NOT_THE_METHOD = (
     *("data.cache", "deployment"),
 )
 """Keys and sections that make no other method: the model is the same, or one of its seeds."""
-
-PRIVACY_KEYS = ("privacy.epsilon", "privacy.noise_multiplier")
-"""Keys along which one method trades accuracy for privacy."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +45,16 @@ class Candidate:
         Its folder, which need not be there yet.
     experiment : Experiment or None
         As a sweep asked for it; None: what the folder has.
+    sweep : Path or None
+        Folder of its sweep.
+    keys : tuple of str
+        That change over its sweep, in the order in which they were asked for.
     """
 
     path: Path
     experiment: Experiment | None = None
+    sweep: Path | None = None
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,6 +94,8 @@ class Method:
         What tells it from the others.
     settings : dict of str to str
         Of the keys that differ between methods.
+    told : dict of str to str
+        Those that the label is made of, with the runs' name where it stands for some of them.
     asked : int
         Runs that there are to be.
     runs : tuple of (Path, RunRecord)
@@ -92,6 +104,7 @@ class Method:
 
     label: str
     settings: Mapping[str, str]
+    told: Mapping[str, str]
     asked: int
     runs: tuple[tuple[Path, RunRecord], ...]
 
@@ -123,7 +136,12 @@ class Method:
     @property
     def family(self) -> str:
         """The label without what trades accuracy for privacy."""
-        return label_of({k: v for k, v in self.settings.items() if k not in PRIVACY_KEYS})
+        return label_of({k: v for k, v in self.told.items() if k not in PRIVACY_KEYS})
+
+    @property
+    def spelt(self) -> str:
+        """The label without a name: every key that differs."""
+        return label_of(self.settings)
 
     @cached_property
     def _series(self) -> list[dict[str, list[tuple[int, float]]]]:
@@ -132,7 +150,7 @@ class Method:
     @property
     def privacy(self) -> str:
         """The label of what trades accuracy for privacy alone."""
-        return label_of({k: v for k, v in self.settings.items() if k in PRIVACY_KEYS})
+        return label_of({k: v for k, v in self.told.items() if k in PRIVACY_KEYS})
 
     def curve(self, metric: str) -> list[tuple[int, Spread]]:
         """Return (round, spread) of the rounds in which all runs have the metric, finite.
@@ -167,12 +185,20 @@ class Comparison:
         Keys that all have at one value, which is not the default.
     cautions : tuple of str
         What was left out, and what the figures do not say.
+    about : dict of str to tuple of str
+        By caution the runs or methods that it is about; of a caution about one, none.
     """
 
     methods: tuple[Method, ...]
     differences: Mapping[str, list[str]]
     common: Mapping[str, str]
-    cautions: tuple[str, ...]
+    cautions: tuple[str, ...] = ()
+    about: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def named(self) -> bool:
+        """Return whether labels have the runs' names in place of keys."""
+        return any(NAME in method.told for method in self.shown)
 
     @cached_property
     def shown(self) -> list[Method]:
@@ -250,7 +276,8 @@ def compare(candidates: Sequence[Candidate]) -> Comparison:
     ConfigError
         If a folder cannot be read, or no run has finished.
     """
-    cautions: list[str] = []
+    notes = RunNotes(len(candidates))
+    names: dict[str, set[str]] = {}
     gathered: dict[str, list[tuple[Path, RunRecord | None, int]]] = {}
     settings: dict[str, dict[str, str]] = {}
     for candidate in candidates:
@@ -263,29 +290,25 @@ def compare(candidates: Sequence[Candidate]) -> Comparison:
         flat = _settings(experiment)
         key = json.dumps(flat, sort_keys=True)
         if any(seed == experiment.seed for _, _, seed in gathered.setdefault(key, [])):
-            cautions.append(f"{candidate.path.name} is a run that is here already: counted once.")
+            name = candidate.path.name
+            again = f"{name} is a run that is here already: counted once"
+            notes.add("are here already: each is counted once", again, name)
             continue
         settings[key] = flat
-        gathered[key].append((candidate.path, _usable(candidate, run, cautions), experiment.seed))
-    differences = _differences(list(settings.values()))
-    methods = tuple(
-        _method({k: settings[key].get(k, "not set") for k in differences}, members)
-        for key, members in gathered.items()
-    )
+        names.setdefault(key, set()).add(experiment.name)
+        gathered[key].append((candidate.path, _usable(candidate, run, notes), experiment.seed))
+    asked = list(dict.fromkeys(key for candidate in candidates for key in candidate.keys))
+    differences = differences_of(list(settings.values()), asked)
+    full = {k: {d: of.get(d, "not set") for d in differences} for k, of in settings.items()}
+    told = told_of(full, names)
+    methods = tuple(_method(full[key], told[key], members) for key, members in gathered.items())
     if not any(method.runs for method in methods):
-        raise ConfigError("none of these runs has finished: complete them with --resume first")
+        cure = notes.cure or ": complete them with --resume first"
+        raise ConfigError(f"none of these runs has finished{cure}")
     common = _common(list(settings.values()), differences)
-    found = Comparison(methods, differences, common, tuple(cautions))
-    return replace(found, cautions=(*cautions, *_cautions(found)))
-
-
-def label_of(settings: Mapping[str, str]) -> str:
-    """Write settings in one line: the last word of each key, the whole where two have the same."""
-    last = [key.rpartition(".")[2] for key in settings]
-    names = [
-        word if last.count(word) == 1 else key for word, key in zip(last, settings, strict=True)
-    ]
-    return ", ".join(f"{n}={v}" for n, v in zip(names, settings.values(), strict=True))
+    found = Comparison(methods, differences, common)
+    about = notes.said() | dict(of_figures(found))
+    return replace(found, cautions=tuple(about), about={k: of for k, of in about.items() if of})
 
 
 def _read(candidate: Candidate) -> RunRecord | None:
@@ -294,26 +317,33 @@ def _read(candidate: Candidate) -> RunRecord | None:
     return replace(read_run(RunFolder.open(candidate.path)), sight=Sight()) if there else None
 
 
-def _usable(candidate: Candidate, run: RunRecord | None, cautions: list[str]) -> RunRecord | None:
+def _usable(candidate: Candidate, run: RunRecord | None, notes: RunNotes) -> RunRecord | None:
     """Return a run that counts; of one that does not, say why."""
     name = candidate.path.name
     if run is None or not run.finished:
-        cautions.append(f"{name} has not finished and is left out.")
+        notes.open(name, candidate.sweep)
         return None
     if run.untrained or run.summary.nothing_learnt:
-        cautions.append(f"{name} is left out: no client's training is in its model.")
+        why = "no client's training is in"
+        notes.add(f"are left out: {why} their models", f"{name} is left out: {why} its model", name)
         return None
     for metric, number in run.earlier_metrics.items():
-        cautions.append(f"{name}: its {metric} is of round {number}, not of the last.")
+        notes.add(
+            f"have their {metric} of a round before the last",
+            f"{name}: its {metric} is of round {number}, not of the last",
+            f"{name}: of round {number}",
+        )
     return run
 
 
 def _method(
-    settings: Mapping[str, str], members: Sequence[tuple[Path, RunRecord | None, int]]
+    settings: Mapping[str, str],
+    told: Mapping[str, str],
+    members: Sequence[tuple[Path, RunRecord | None, int]],
 ) -> Method:
     runs = tuple((path, run) for path, run, _ in members if run is not None)
     name = runs[0][1].experiment.name if runs else members[0][0].name
-    return Method(label_of(settings) or name, settings, len(members), runs)
+    return Method(label_of(told) or name, settings, told, len(members), runs)
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -340,13 +370,6 @@ def _text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 
-def _differences(settings: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
-    keys = dict.fromkeys(key for each in settings for key in each)
-    values = {key: list(dict.fromkeys(e.get(key, "not set") for e in settings)) for key in keys}
-    found = {key: of for key, of in values.items() if len(of) > 1}
-    return dict(sorted(found.items(), key=lambda item: item[0] in PRIVACY_KEYS))
-
-
 def _common(
     settings: Sequence[Mapping[str, str]], differences: Mapping[str, object]
 ) -> dict[str, str]:
@@ -356,32 +379,3 @@ def _common(
         for key, value in settings[0].items()
         if key not in differences and usual.get(key) != value
     }
-
-
-def _cautions(comparison: Comparison) -> Iterator[str]:
-    shown, observer = comparison.shown, comparison.observer
-    for method in shown:
-        if worse := next((w for _, run in method.runs if (w := not_better(run.summary))), ""):
-            yield f"{method.label}: {worse}."
-    if single := sum(len(method.runs) == 1 for method in shown):
-        whose = "Each method" if single == len(shown) else f"{words.count(single, 'method')}"
-        yield f"{whose} has one finished run: nothing tells its figure from the luck of a seed."
-    rounds = {run.experiment.rounds for method in shown for _, run in method.runs}
-    if len(rounds) > 1:
-        yield "The methods have different numbers of rounds: look at the curves too."
-    if ended := sum(bool(run.summary.ended_by) for method in shown for _, run in method.runs):
-        yield (
-            f"{words.count(ended, 'run')} ended before the last planned round; epsilons are those "
-            "of all planned rounds."
-        )
-    kinds = {
-        (bound.delta, bound.unit, bound.adjacency)
-        for method in shown
-        if observer is not None and comparison.finite(method, observer)
-        for bound in (method.bounds[observer],)
-    }
-    if len(kinds) > 1:
-        yield (
-            "Epsilons are of different deltas, units or adjacencies, and none says more or less "
-            "than the other: no frontier is drawn."
-        )

@@ -74,7 +74,7 @@ def write_comparison(
     for drawing in figures if plots is not None else ():
         files[f"{_file_name(drawing.name)}.{plots}"] = drawing.file(str(plots))
     if plots is not None:
-        files[REFERENCE] = _REFERENCE.format(version=version("zerosum")).encode()
+        files[REFERENCE] = reference()
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name, data in files.items():
@@ -82,6 +82,11 @@ def write_comparison(
     except OSError as error:
         raise ConfigError(f"--out {out} cannot be written: {reason(out, error)}") from None
     return [out / name for name in files]
+
+
+def reference() -> bytes:
+    """Return the BibTeX entry by which a paper cites this version."""
+    return _REFERENCE.format(version=version("zerosum")).encode()
 
 
 def table_rows(

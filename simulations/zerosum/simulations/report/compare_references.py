@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from zerosum.server.runs.records import Summary
-from zerosum.server.runs.reference_words import reference_of
+from zerosum.server.runs.reference_words import alone_of, pooled_of, reference_of
 from zerosum.simulations.report import words
 from zerosum.simulations.report.compare import Comparison, Method, Spread
 
@@ -41,16 +40,6 @@ class ReferenceColumn:
         return "–" if spread is None else spread.text(self.metric)
 
 
-def _alone(summary: Summary) -> Mapping[str, float]:
-    spreads: Mapping[str, Any] = summary.baselines.get("alone", {}).get("metrics", {})
-    return {name: spread["mean"] for name, spread in spreads.items()}
-
-
-def _pooled(summary: Summary) -> Mapping[str, float]:
-    figures: Mapping[str, float] = summary.baselines.get("pooled", {}).get("metrics", {})
-    return figures
-
-
 def reference_columns(comparison: Comparison) -> list[ReferenceColumn]:
     """Return the columns that some method has a figure for, of accuracy or else of the loss.
 
@@ -66,8 +55,8 @@ def reference_columns(comparison: Comparison) -> list[ReferenceColumn]:
     constant = "Majority class" if metric == "test_accuracy" else "Mean predictor"
     columns = [
         ReferenceColumn(constant, f"constant_{metric}", metric, reference_of),
-        ReferenceColumn("Clients alone, mean", f"alone_{metric}", metric, _alone),
-        ReferenceColumn("All records, no privacy", f"pooled_{metric}", metric, _pooled),
+        ReferenceColumn("Clients alone, mean", f"alone_{metric}", metric, alone_of),
+        ReferenceColumn("All records, no privacy", f"pooled_{metric}", metric, pooled_of),
     ]
     shown = comparison.shown
     return [one for one in columns if any(one.spread(method) is not None for method in shown)]

@@ -2,7 +2,7 @@
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -45,12 +45,29 @@ def paper_file(chart: Chart, kind: str) -> bytes:
     bytes
         The same for the same chart.
     """
+    return written(lambda: figure_of(chart)[0], kind)
+
+
+def written(draw: Callable[[], Figure], kind: str) -> bytes:
+    """Return a figure of matplotlib as a file whose words are text.
+
+    Parameters
+    ----------
+    draw : callable
+        Makes the figure.
+    kind : str
+        "pdf", "svg" or "png".
+
+    Returns
+    -------
+    bytes
+        The same for the same figure.
+    """
     with rc_context(_PLAIN_TEXT):
         # Without a date: the same runs give the same bytes.
         date = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind)
         data = BytesIO()
-        figure, _ = figure_of(chart)
-        figure.savefig(data, format=kind, dpi=300, metadata=date)
+        draw().savefig(data, format=kind, dpi=300, metadata=date)
         return data.getvalue()
 
 
@@ -73,19 +90,19 @@ def figure_of(chart: Chart) -> tuple[Figure, Axes]:
     for each in chart.series:
         _series(axes, each, next(labels))
     for level in chart.levels:
-        ink = _paper()[level.colour]
+        ink = inks()[level.colour]
         axes.axhline(level.y, color=ink, linewidth=1, linestyle=":", label=next(labels))
     if key.lines:
         axes.legend(
             loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=key.columns, frameon=False,
-            fontsize=POINTS, labelcolor=_paper()["ink"], handlelength=1.6, columnspacing=1.2,
+            fontsize=POINTS, labelcolor=inks()["ink"], handlelength=1.6, columnspacing=1.2,
             labelspacing=0.35, borderaxespad=0.2,
         )  # fmt: skip
     return figure, axes
 
 
 def _series(axes: Axes, series: Series, label: str) -> None:
-    ink, known = _paper()[series.colour], np.isfinite(series.y)
+    ink, known = inks()[series.colour], np.isfinite(series.y)
     x, y = series.x[known], series.y[known]
     ends = (
         None
@@ -149,7 +166,7 @@ def _axes(chart: Chart, key: _Key) -> tuple[Figure, Axes]:
         top=1 - above / height,
     )
     axes = figure.add_subplot(facecolor="none")
-    muted, line = _paper()["muted"], _paper()["line"]
+    muted, line = inks()["muted"], inks()["line"]
     axes.set_xlabel(chart.x.label, color=muted, fontsize=POINTS)
     axes.set_ylabel(chart.y.label, color=muted, fontsize=POINTS)
     axes.tick_params(which="both", colors=muted, labelsize=POINTS, length=3, color=line)
@@ -158,12 +175,22 @@ def _axes(chart: Chart, key: _Key) -> tuple[Figure, Axes]:
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(line)
-    _scale(axes, "x", chart.x)
-    _scale(axes, "y", chart.y)
+    scale(axes, "x", chart.x)
+    scale(axes, "y", chart.y)
     return figure, axes
 
 
-def _scale(axes: Axes, which: str, axis: Axis) -> None:
+def scale(axes: Axes, which: str, axis: Axis) -> None:
+    """Give one axis of a figure its ends and numbers.
+
+    Parameters
+    ----------
+    axes : Axes
+        Of matplotlib.
+    which : str
+        "x" or "y".
+    axis : Axis
+    """
     (axes.set_xscale if which == "x" else axes.set_yscale)("log" if axis.log else "linear")
     (axes.set_xlim if which == "x" else axes.set_ylim)(axis.low, axis.high)
     places, words = [place for place, _ in axis.ticks], [text for _, text in axis.ticks]
@@ -172,7 +199,7 @@ def _scale(axes: Axes, which: str, axis: Axis) -> None:
 
 
 @cache
-def _paper() -> dict[str, str]:
+def inks() -> dict[str, str]:
     """Return the page's colours on light paper; the page defines them."""
     style = resources.files("zerosum.simulations.report") / "templates" / "page.css"
     text = style.read_text(encoding="utf-8").partition("@media")[0]

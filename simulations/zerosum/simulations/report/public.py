@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from zerosum.client.files.file_errors import reason
 from zerosum.server.config import ConfigError
 from zerosum.server.planning.public_part import (
     SETTINGS,
@@ -32,7 +31,6 @@ from zerosum.server.planning.public_part import (
 from zerosum.server.planning.spent_budget import ledger_header
 from zerosum.server.runs.metrics_table import table_of
 from zerosum.server.runs.records import Summary
-from zerosum.server.runs.results import final_metrics
 from zerosum.server.runs.run_folder import (
     BEST,
     LEDGER,
@@ -43,6 +41,7 @@ from zerosum.server.runs.run_folder import (
     TEST_SET,
     RunFolder,
 )
+from zerosum.server.runs.run_summary import final_metrics
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report.page import render_public
 from zerosum.simulations.report.record import RunRecord, read_run
@@ -172,8 +171,7 @@ def _checked(run: Path, out: Path) -> Path:
     try:
         inside, outside = run.resolve(), out.resolve()
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a null byte
-        why = reason(out, error)
-        raise ConfigError(f"--public {str(out)[:200]!r} cannot be used: {why}") from None
+        raise ConfigError(f"--public {str(out)[:200]!r} cannot be used: {error}") from None
     if inside == outside or inside in outside.parents or outside in inside.parents:
         raise ConfigError(
             f"--public {out}: what is public and {run}, which shows counts, must not be in one "
@@ -187,8 +185,7 @@ def _checked(run: Path, out: Path) -> Path:
         if not outside.parent.is_dir():
             raise ConfigError(f"--public {out}: there is no folder {out.parent}; create it first")
     except OSError as error:
-        why = reason(out, error)
-        raise ConfigError(f"--public {str(out)[:200]!r} cannot be used: {why}") from None
+        raise ConfigError(f"--public {str(out)[:200]!r} cannot be used: {error}") from None
     return outside
 
 
@@ -201,6 +198,6 @@ def _whole(out: Path) -> Iterator[Path]:
         yield made
         made.rename(out)
     except OSError as error:
-        raise ConfigError(f"--public {out} cannot be written: {reason(out, error)}") from None
+        raise ConfigError(f"--public {out} cannot be written: {error.strerror}") from None
     finally:
         shutil.rmtree(made, ignore_errors=True)

@@ -113,7 +113,7 @@ class RunRecord:
     def earlier_metrics(self) -> dict[str, int]:
         """The round of every metric whose last value is not the last round's."""
         # It imports torch, which what only reads a run's words (zerosum --help, budget) must not.
-        from zerosum.server.runs.results import earlier_metrics
+        from zerosum.server.runs.run_summary import earlier_metrics
 
         return earlier_metrics(self.rounds)
 

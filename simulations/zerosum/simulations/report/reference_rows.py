@@ -20,7 +20,20 @@ INSIDE: Final = (
 )
 """What stands beside baselines, wherever they do."""
 
+_UPPER: Final = (
+    "The constant predictor is the best one of the test set itself: an upper bound of what could "
+    "be known of it without looking at inputs."
+)
+
+_WHAT: Final = (
+    "Alone and pooled, the run was repeated with one client in it: the same local training, server "
+    "optimizer and rates, without noise, clip, masks or sampling. A client alone trains in every "
+    "round; all records together are passed over as often as the run did on average, or take as "
+    "many steps as one after another in the run."
+)
+
 _COLUMNS: Final = 3
+"""Metrics of the table."""
 
 
 @dataclass(frozen=True)
@@ -85,19 +98,6 @@ def reference_table(summary: Summary) -> ReferenceTable | None:
         notes.append(_WHAT)
         notes.append(INSIDE)
     return ReferenceTable(["", *map(words.title, names), "What it is"], rows, notes)
-
-
-_UPPER: Final = (
-    "The constant predictor is the best one of the test set itself: an upper bound of what could "
-    "be known of it without looking at inputs."
-)
-
-_WHAT: Final = (
-    "Alone and pooled, the run was repeated with one client in it: the same local training, server "
-    "optimizer and rates, without noise, clip, masks or sampling. A client alone trains in every "
-    "round; all records together are passed over as often as the run did on average, or take as "
-    "many steps as one after another in the run."
-)
 
 
 def summary_rows(summary: Summary) -> Iterator[tuple[str, str]]:

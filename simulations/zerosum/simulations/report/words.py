@@ -8,9 +8,15 @@ from zerosum.client.spec import MEANINGFUL_EPSILON
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.observers import OBSERVERS, SEES, ObserverName, observer_who
 from zerosum.server.privacy.rounding import epsilon_text
+from zerosum.server.runs.durations import duration as duration
 from zerosum.server.runs.reference_words import not_better, worse_losses
 from zerosum.server.runs.run_folder import BEST
-from zerosum.server.runs.run_outcome import OF_ALL_PLANNED, best_in_words, nothing_learnt
+from zerosum.server.runs.run_outcome import (
+    ENDED_BY,
+    OF_ALL_PLANNED,
+    best_in_words,
+    nothing_learnt,
+)
 from zerosum.simulations.report.hopeless_run import hopeless_caution
 from zerosum.simulations.report.record import RunRecord
 
@@ -23,11 +29,6 @@ PUBLIC = "holds for readers of this report, which has no cohort sizes, survivors
 
 _SHORT: Final = {"auc": "AUC", "f1": "F1", "mae": "MAE", "mse": "MSE", "rmse": "RMSE", "r2": "R²"}
 """Parts of a metric's name that are short for something."""
-
-_ENDED = {
-    "patience": ", ended by evaluation.patience: the metric had not improved for so many",
-    "caller": ", ended by its caller (on_round)",
-}
 
 
 def number(value: float | None) -> str:
@@ -61,15 +62,6 @@ def size(count: float) -> str:
             return f"{count:.0f} B" if unit == "B" else f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:,.3g} GB"
-
-
-def duration(seconds: float) -> str:
-    """Write seconds as a person says them."""
-    if seconds < 120:
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def metric(name: str, value: float, noise: float | None = None) -> str:
@@ -121,7 +113,7 @@ def _progress(run: RunRecord) -> str:
     clients = f" over {count(run.population, 'client')}" if run.population else ""
     if run.finished and run.summary.ended_by:
         sentence = f"{done:,} of {count(planned, 'planned round')} of federated training{clients}"
-        sentence += _ENDED[run.summary.ended_by]
+        sentence += f", ended by {ENDED_BY[run.summary.ended_by]}"
     elif run.finished:
         sentence = f"{count(done, 'round')} of federated training{clients}"
     else:
@@ -352,11 +344,13 @@ def _withstood(run: RunRecord) -> str:
             "Masking withstands a server that is curious but follows the protocol "
             "(secagg.server = semi-honest), not one that lies about who dropped out."
         )
+    corruption = run.experiment.secagg.corruption
+    share = f"at most {100 * corruption:.3g} % of the clients collude"
+    colluding = share if corruption > 0 else "no client colludes"
     return (
-        "Masking withstands a server that lies about who dropped out, as long as at most "
-        f"{percent(run.experiment.secagg.corruption)} of the clients collude with it. Such a "
-        "server still chooses who is asked, and sees the difference of two sums: only noise "
-        "limits that."
+        f"Masking withstands a server that lies about who dropped out, as long as {colluding} with "
+        "it. Such a server still chooses who is asked, and sees the difference of two sums: only "
+        "noise limits that."
     )
 
 

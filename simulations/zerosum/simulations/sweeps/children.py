@@ -150,16 +150,17 @@ def _count(folder: SweepFolder, child: _Child, pace: Pace) -> None:
     whole = data[: data.rfind(b"\n") + 1]
     child.read += len(whole)
     for line in whole.splitlines():
-        seconds = _seconds(line)
-        child.seconds.append(seconds)
-        pace.round(seconds)
+        if (seconds := _seconds(line)) is not None:
+            child.seconds.append(seconds)
+            pace.round(seconds)
 
 
-def _seconds(line: bytes) -> float:
+def _seconds(line: bytes) -> float | None:
+    """Return the seconds of a round; None of a piece, where a resumed run has cut the file."""
     try:
-        return float(numbers(json.loads(line)).get("seconds", 0.0))
-    except (ValueError, TypeError, AttributeError):  # a resumed run has cut the file meanwhile
-        return 0.0
+        return float(numbers(json.loads(line))["seconds"])
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
 
 
 def _reason(folder: SweepFolder, child: _Child) -> str:

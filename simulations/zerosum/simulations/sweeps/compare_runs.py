@@ -60,7 +60,7 @@ class Compared:
         headers, rows = table_rows(self.comparison)
         shown = [dict(zip(headers, (text for text, _ in row), strict=True)) for row in rows]
         best = {(i, headers[j]) for i, row in enumerate(rows) for j, (_, b) in enumerate(row) if b}
-        parts = [best_in_words(self.comparison), *map("Caution: {}.".format, self.cautions)]
+        parts = [best_in_words(self.comparison), *map("Caution: {}".format, self.cautions)]
         foot = " ".join([*filter(None, parts), f"The page is {self.files[0]}."])
         return grid("Methods", shown, foot, best)
 
@@ -146,7 +146,10 @@ def candidates(folders: Sequence[Path]) -> list[Candidate]:
     for path in folders:
         if (path / MANIFEST).is_file():
             sweep = SweepFolder.open(path)
-            found += [Candidate(sweep.run_path(c), c.experiment) for c in sweep.cells]
+            found += [
+                Candidate(sweep.run_path(c), c.experiment, path, tuple(sweep.keys))
+                for c in sweep.cells
+            ]
         elif (path / CONFIG).is_file():
             found.append(Candidate(path))
         else:

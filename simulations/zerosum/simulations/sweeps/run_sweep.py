@@ -13,7 +13,7 @@ from zerosum.simulations.sweeps.children import run_cells
 from zerosum.simulations.sweeps.grid import Cell, cells_of, given_choices, seeds_of
 from zerosum.simulations.sweeps.sweep_folder import SweepFolder
 from zerosum.simulations.sweeps.time_left import DAY_SECONDS, Pace
-from zerosum.simulations.terminal.durations import in_words
+from zerosum.simulations.terminal.durations import in_words, left_in_words
 from zerosum.simulations.terminal.notebook import LiveLine
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _progress(cells: int, failed: int, pace: Pace) -> str:
     left = pace.seconds_left
     if pace.cells_left:
         parts += [f"{pace.rounds_left:,} rounds to go"]
-        parts += [] if left is None else [f"{in_words(left)} left"]
+        parts += [] if left is None else [left_in_words(left)]
     return ", ".join(parts)
 
 

@@ -1,7 +1,8 @@
 """How long the rest of a sweep takes, from the rounds that are over."""
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 START_SECONDS = 8.0
 """Of a cell beside its rounds, until one is over: loading, planning, the report."""
@@ -11,7 +12,7 @@ DAY_SECONDS = 86_400.0
 
 @dataclass
 class Pace:
-    """Work that is left, and what it took so far.
+    """Work that is left, and what it took this process so far.
 
     Attributes
     ----------
@@ -28,12 +29,14 @@ class Pace:
     round_seconds: float = 0.0
     cells_done: int = 0
     start_seconds: float = 0.0
+    _when: float = field(default_factory=time.monotonic, repr=False, compare=False)
 
     def round(self, seconds: float) -> None:
         """Count a round that took so long, in seconds."""
         self.rounds_left = max(0, self.rounds_left - 1)
         self.rounds_done += 1
         self.round_seconds += seconds
+        self._when = time.monotonic()
 
     def over(self, seconds: float, rounds: Sequence[float]) -> None:
         """Count a cell that ended.
@@ -48,12 +51,18 @@ class Pace:
         self.cells_left -= 1
         self.cells_done += 1
         self.start_seconds += max(0.0, seconds - sum(rounds))
+        self._when = time.monotonic()
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until the last cell is over; None before the first round is."""
+        """Seconds until the last cell is over; None before this process has done a round."""
         if not self.rounds_done:
             return None
         start = self.start_seconds / self.cells_done if self.cells_done else START_SECONDS
-        rounds = self.rounds_left * self.round_seconds / self.rounds_done
-        return (rounds + self.cells_left * start) / max(1, min(self.workers, self.cells_left))
+        a_round = self.round_seconds / self.rounds_done
+        work = self.rounds_left * a_round + self.cells_left * start
+        left = work / max(1, min(self.workers, self.cells_left))
+        # What runs since the last round was over is paid for, up to a start and a round: one that
+        # takes longer says nothing of those after it.
+        passed = min(time.monotonic() - self._when, start + a_round)
+        return max(0.0, left - passed)

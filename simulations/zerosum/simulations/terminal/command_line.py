@@ -16,6 +16,11 @@ from zerosum.simulations.terminal.shell_completion import FILES, Completes
 HELP_OPTIONS = ["-h", "--help"]
 
 
+def _format_help(self: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    """Write the page, in place of typer's."""
+    formatter.write(help_page(self, ctx, columns()))
+
+
 class Command(TyperCommand):
     """A command with the help of each argument."""
 
@@ -23,17 +28,7 @@ class Command(TyperCommand):
         super().__init__(name, **settings)
         document(self)
 
-    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the page.
-
-        Parameters
-        ----------
-        ctx : click.Context
-            Of the command.
-        formatter : click.HelpFormatter
-            Takes the text.
-        """
-        formatter.write(help_page(self, ctx, columns()))
+    format_help = _format_help
 
 
 class CommandGroup(TyperGroup):
@@ -43,17 +38,7 @@ class CommandGroup(TyperGroup):
         super().__init__(**settings)
         document(self)
 
-    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the page.
-
-        Parameters
-        ----------
-        ctx : click.Context
-            Of the command.
-        formatter : click.HelpFormatter
-            Takes the text.
-        """
-        formatter.write(help_page(self, ctx, columns()))
+    format_help = _format_help
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

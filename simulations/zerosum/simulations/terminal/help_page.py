@@ -125,7 +125,7 @@ def _usage(command: click.Command, ctx: click.Context, width: int) -> str:
 def _description(text: str, width: int) -> Iterator[str]:
     """Yield the paragraphs of a docstring."""
     for paragraph in textwrap.dedent(text).strip().split("\n\n"):
-        yield "\n".join(wrapped(_plain(paragraph), width))
+        yield "\n".join(wrapped(unmarked(paragraph), width))
 
 
 def _sections(command: click.Command, ctx: click.Context) -> Iterator[tuple[str, list[Row]]]:
@@ -134,14 +134,14 @@ def _sections(command: click.Command, ctx: click.Context) -> Iterator[tuple[str,
     for parameter in command.get_params(ctx):
         if isinstance(parameter, click.Argument):
             help_text = getattr(parameter, "help", None) or ""
-            arguments.append((parameter.make_metavar(ctx), _plain(help_text)))
+            arguments.append((parameter.make_metavar(ctx), unmarked(help_text)))
         # Click's own record: that of typer escapes brackets for rich.
         elif isinstance(parameter, click.Option) and (
             record := click.Option.get_help_record(parameter, ctx)
         ):
             title = getattr(parameter, "rich_help_panel", None) or "Options"
             name, meaning = record[0], record[1].removesuffix('[default: ""]')
-            options.setdefault(title, []).append((_without_range(name), _plain(meaning)))
+            options.setdefault(title, []).append((_without_range(name), unmarked(meaning)))
     if arguments:
         yield "Arguments", arguments
     if isinstance(command, click.Group):
@@ -159,11 +159,11 @@ def _without_range(name: str) -> str:
 
 def _summary(command: click.Command) -> str:
     paragraph = textwrap.dedent(command.short_help or command.help or "").strip()
-    return _plain(paragraph.partition("\n\n")[0])
+    return unmarked(paragraph.partition("\n\n")[0])
 
 
-def _plain(text: str) -> str:
-    """Return text without the marks of code."""
+def unmarked(text: str) -> str:
+    """Return a text in one line, without the marks of code."""
     return " ".join(text.replace("`", "").split())
 
 

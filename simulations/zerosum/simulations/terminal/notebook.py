@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from zerosum.server.runs.records import RoundRecord
-from zerosum.simulations.terminal.durations import in_words
+from zerosum.simulations.terminal.durations import StepTimes, left_in_words
 
 PAUSE_SECONDS = 0.25
 """Between two updates: each is a message that the front end draws."""
@@ -77,19 +77,16 @@ def rounds_shown(
     callable
         To be called with each round's record; returns what ``on_round`` does.
     """
-    line, began = LiveLine(), time.monotonic()
+    line, times = LiveLine(), StepTimes()
     if not line.shown:
         yield on_round
         return
     from zerosum.simulations.terminal.round_lines import describe
 
-    done = 0
-
     def both(record: RoundRecord) -> Any:
-        nonlocal done
-        done += 1
-        left = (time.monotonic() - began) / done * (rounds - record.round)
-        line.show(f"{describe(record, rounds)}  {_left(left) if left else ''}".rstrip())
+        times.step(record.round)
+        left = times.seconds_left(rounds)
+        line.show(f"{describe(record, rounds)}  {left_in_words(left) if left else ''}".rstrip())
         return on_round(record)
 
     line.show(f"round 1/{rounds}")
@@ -97,7 +94,3 @@ def rounds_shown(
         yield both
     finally:
         line.flush()
-
-
-def _left(seconds: float) -> str:
-    return f"{in_words(seconds)} left"

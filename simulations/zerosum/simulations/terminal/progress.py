@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar as RichBar
 from rich.table import Column
 from rich.text import Text
 
-from zerosum.simulations.terminal.durations import in_words
+from zerosum.simulations.terminal.durations import StepTimes, left_in_words
 
 LINES = 10
 """Lines printed in all, about, where there is no terminal."""
@@ -25,50 +25,6 @@ CUT = "..."
 
 _PARTS = re.compile(r"(?=  )|(?<=\))(?= )")
 """Between parts: two spaces, or the end of what stands in brackets."""
-
-MINUTE_SECONDS = 59.5
-"""From here on a time is in minutes."""
-
-
-class StepTimes:
-    """Steps that were done since the start, and the time that the others take.
-
-    Attributes
-    ----------
-    began : float
-        Seconds of the monotonic clock.
-    """
-
-    def __init__(self) -> None:
-        self.began = time.monotonic()
-        self._done = self._base = 0
-        self._first: float | None = None
-        self._last = self.began
-
-    def step(self, done: int) -> None:
-        """Count steps up to this one; what an earlier process did took no time of this one."""
-        if done <= self._done:
-            return
-        self._last = time.monotonic()
-        if self._first is None:
-            self._first, self._base = self._last, done - 1
-        self._done = done
-
-    def seconds_left(self, total: float | None) -> float | None:
-        """Return the time that the steps up to a total take; None before the first is over.
-
-        The first step has the start in it, as loading: once there are more, it counts no more.
-        """
-        if total is None or self._first is None:
-            return None
-        steps = self._done - self._base
-        alone = steps == 1
-        taken = self._last - (self.began if alone else self._first)
-        a_step = taken / max(1, steps - (not alone))
-        left = max(0.0, total - self._done)
-        passed = time.monotonic() - self._last
-        # A step that takes longer than the others says nothing of those after it.
-        return max(left * a_step - passed, (left - 1) * a_step, 0.0)
 
 
 class _Words(ProgressColumn):
@@ -155,11 +111,19 @@ class ProgressBar:
         Where to; standard output where absent.
     done : int
         Steps that an earlier run has completed.
+    guesses : bool
+        Whether the time left follows from the steps; else it is what :meth:`show` is told alone.
     """
 
     def __init__(
-        self, total: int | None, noun: str, console: Console | None = None, done: int = 0
+        self,
+        total: int | None,
+        noun: str,
+        console: Console | None = None,
+        done: int = 0,
+        guesses: bool = True,
     ) -> None:
+        self._guesses = guesses
         self._total, self._noun, self._console = total, noun, console or Console()
         self._pace, self._told = StepTimes(), 0.0
         self._left: float | None = None
@@ -202,12 +166,12 @@ class ProgressBar:
         passed = f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
         if task.total is not None and task.completed >= task.total:
             return passed
-        left = self._pace.seconds_left(task.total)
+        left = self._pace.seconds_left(task.total) if self._guesses else None
         if self._left is not None:  # told by whoever knows more
             left = max(0.0, self._left - (time.monotonic() - self._told))
         if left is None:
             return passed
-        words = f"{round(left)} s left" if left < MINUTE_SECONDS else f"{in_words(left)} left"
+        words = left_in_words(left)
         both = f"{passed}, {words}"
         taken = self.bar_width + cell_len(task.description) + len(both) + 2
         return both if taken <= self._console.width else words
@@ -239,6 +203,7 @@ class ProgressBar:
         done: int | None = None,
         total: int | None = None,
         left: float | None = None,
+        own: bool = True,
     ) -> None:
         """Put words beside the bar, and move it; elsewhere nothing.
 
@@ -250,11 +215,13 @@ class ProgressBar:
             Where the bar stands; unchanged where absent.
         left : float, optional
             Seconds left, where more is known of them than the steps so far.
+        own : bool
+            Whether this process did the step; of one that was kept nothing is learnt.
         """
         if left is not None:
             self._left, self._told = left, time.monotonic()
         if done is not None:
-            self._pace.step(done)
+            self._pace.step(done, own)
         if self.drawn:
             self._bar.update(self._task, description=text, completed=done, total=total)
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from zerosum.server.privacy.noised_ratio import NOISE_STD
 from zerosum.server.privacy.rounding import plain
 from zerosum.server.runs.records import RoundRecord
-from zerosum.server.runs.results import lies_in_words
+from zerosum.server.runs.round_line import lies_in_words
 from zerosum.server.runs.run_outcome import (
     UNTRAINED,
     charged_in_words,
@@ -78,8 +78,9 @@ def describe(record: RoundRecord, rounds: int, reason: str | None = None) -> str
     if spent := epsilons_in_words(record.epsilon, without=["local"]):
         parts.append(f"epsilon {spent}")
     if record.status == "abandoned":
-        parts.append(f"abandoned: {reason or shortened(record.reason)[1]}")
-        parts += [charged_in_words(record)]
+        # Before the reason, whose last words it would else seem to go on from.
+        cost = ", ".join(filter(None, ["abandoned", charged_in_words(record)]))
+        parts.append(f"{cost}: {reason or shortened(record.reason)[1]}")
     else:
         parts.append(f"dropouts {record.cohort - record.survivors}/{record.cohort}")
     parts += [failures_in_words(record)]

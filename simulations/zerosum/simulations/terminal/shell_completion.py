@@ -19,6 +19,7 @@ from click.shell_completion import (
 )
 
 from zerosum.client.files.durable_append import replace_file
+from zerosum.simulations.terminal.help_page import unmarked
 from zerosum.simulations.terminal.printable import shell_command
 
 PROGRAM = "zerosum"
@@ -73,7 +74,7 @@ class Completes:
             (each, None) if isinstance(each, str) else each for each in self.values(incomplete)
         ]
         items = [
-            CompletionItem(value, help=None if meaning is None else _line(meaning))
+            CompletionItem(value, help=None if meaning is None else unmarked(meaning))
             for value, meaning in pairs
             if value.startswith(incomplete)
         ]
@@ -154,7 +155,10 @@ def answer_shell(command: click.Command) -> int | None:
         return None
     for kind in _KINDS.values():  # over those of typer, which other apps of this process may set
         add_completion_class(kind)
-    return shell_complete(command, {}, PROGRAM, VARIABLE, instruction)
+    try:
+        return shell_complete(command, {}, PROGRAM, VARIABLE, instruction)
+    except UnicodeEncodeError:
+        return 1  # a word in no encoding has no completion, and what is typed is no place to say so
 
 
 def script(command: click.Command, shell: str) -> str:
@@ -211,7 +215,9 @@ def install(command: click.Command, shell: str) -> list[Path]:
     if line in before.splitlines():
         return [made]
     gap = "" if not before or before.endswith("\n") else "\n"
-    with start.open("a", encoding="utf-8") as file:  # appended: whatever else is there stays
+    with start.open(
+        "a", encoding="utf-8", newline="\n"
+    ) as file:  # appended: whatever else is there stays
         file.write(f"{gap}{line}\n")
     return [made, start]
 
@@ -220,8 +226,3 @@ def _written(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, text.encode())
     return path
-
-
-def _line(meaning: str) -> str:
-    """Return a meaning in one line without the marks of code."""
-    return " ".join(meaning.replace("`", "").split())

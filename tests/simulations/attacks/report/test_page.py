@@ -1,8 +1,10 @@
 """The page of a suite: pictures where their data are, every figure, nothing unescaped."""
 
+import itertools
 import math
 import re
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from zerosum.simulations.attacks.harness.interface import Case, Defense, Metric,
 from zerosum.simulations.attacks.harness.metrics import Mean, Proportion, Ranking
 from zerosum.simulations.attacks.harness.play import Cell, Outcome
 from zerosum.simulations.attacks.harness.results import rows_of
-from zerosum.simulations.attacks.report.page import grid_of, render, write_attack_report
+from zerosum.simulations.attacks.report.page import render, write_attack_report
 from zerosum.simulations.attacks.report.pictures import roc_points
 
 HOSTILE = '<script>alert("$x_{")</script> & "$'
@@ -68,8 +70,8 @@ PSNR = Named("inversion", (Metric("PSNR", "dB"),))
 def test_a_curve_is_drawn_where_cells_lie_on_its_axis_alone(at, title):
     drawn = page(PSNR, [case({at: 1.0}, "a"), case({at: 10.0}, "a", "b")], values)
     assert f"<h3>{title}: inversion</h3>" in drawn
-    assert drawn.count('class="chart"') == 1
-    assert page(PSNR, [case({}), case({}, "b")], values).count("<svg") == 0
+    assert drawn.count('class="chart named"') == 1
+    assert 'class="chart' not in page(PSNR, [case({}), case({}, "b")], values)
 
 
 def test_accuracy_and_success_are_drawn_against_scale_though_the_table_has_one_line():
@@ -100,24 +102,23 @@ def test_points_of_a_curve_take_equal_scores_together():
     assert true.tolist() == [0, 0.5, 1, 1]
 
 
-def test_images_are_shown_truth_above_guess_one_grid_a_cell():
+def test_the_true_images_stand_once_before_all_guesses_of_them():
     pairs = np.zeros((3, 2, 4, 4))
     pairs[:, 0] = 1.0
-    drawn = page(PSNR, [case({}), case({}, "b")], values, {"reconstruction": pairs})
-    assert drawn.count("data:image/png;base64,") == 2
-    assert "Above the true image, below the guess" in drawn
-    grid = grid_of(pairs)
-    height = grid.shape[0] // 2
-    assert grid.dtype == np.uint8
-    assert grid[:height].max() == 255
-    assert grid[height:].min() == 0
-    assert (grid[height:] != 255).all()
+    drawn = page(PSNR, [case({}), case({}, protection="b")], values, {"reconstruction": pairs})
+    assert drawn.count('alt="target"') == 3
+    assert drawn.count("data:image/png;base64,") == 3 * (1 + 2)
 
 
-def test_values_outside_of_an_image_are_clipped_and_gaps_are_grey():
-    pairs = np.full((1, 2, 2, 2), np.nan)
-    pairs[0, 0] = [[-5.0, 9.0], [0.0, 1.0]]
-    assert set(np.unique(grid_of(pairs))) == {0, 128, 255}
+def test_an_attack_of_ones_own_gets_sentence_matrix_forest_and_picture():
+    pairs = {"labels held": np.zeros((1, 2, 3, 5))}
+    drawn = page(Named("mine", (Metric("hits"),)), [case({})], lambda n: values(n, "hits"), pairs)
+    for heading in ("In a sentence", "Attack by protection", "What is reconstructed",
+                    "How sure the figures are"):  # fmt: skip
+        assert f"<h2>{heading}</h2>" in drawn
+    assert "<h3>mine: labels held <small>2 clients</small></h3>" in drawn
+    assert drawn.count('<figure class="plot forest"><h3>mine</h3>') == 1
+    assert re.search(r'rowheader">mine<small>curious server', drawn)
 
 
 def test_every_figure_is_in_the_table_with_interval_baseline_and_epsilon():
@@ -131,7 +132,9 @@ def test_a_cell_without_a_value_says_why():
     outcomes = [Outcome(0, seed, "not applicable", "the view holds no totals") for seed in (0, 1)]
     drawn = render(rows_of([cell], outcomes), outcomes, [cell])
     assert "not applicable: the view holds no totals" in drawn
-    assert "<svg" not in drawn
+    assert '<circle cx="12"' in drawn  # the legend's
+    assert not re.search(r'<circle cx="[^"]*%', drawn)
+    assert '<span class="chip na"' in drawn
 
 
 def test_hostile_names_are_text_everywhere():
@@ -154,3 +157,31 @@ def test_the_page_is_one_file_that_loads_nothing(tmp_path):
     assert path.name == "report.html"
     assert "default-src 'none'" in text
     assert not re.search(r'(?:src|href)="(?!data:|#)', text)
+
+
+def light(colour):
+    """Return the relative luminance of a colour (WCAG 2.2)."""
+    part = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    linear = np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def ratio(one, other):
+    low, high = sorted((light(one), light(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_steps_of_the_matrix_are_told_apart_by_lightness_and_their_text_is_read():
+    """Lightness is what every kind of colour vision sees."""
+    style = resources.files("zerosum.simulations.attacks.report") / "templates" / "attacks.css"
+    lines = [x for x in style.read_text(encoding="utf-8").split("\n") if ":root {" in x]
+    assert len(lines) == 2  # light and dark
+    for line in lines:
+        ink = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", line))
+        steps = [ink[f"adv{n}"] for n in (1, 2, 3, 4)]
+        order = [light(each) for each in steps]
+        assert order in (sorted(order), sorted(order, reverse=True))
+        assert min(ratio(a, b) for a, b in itertools.pairwise(steps)) > 1.25
+        assert min(ratio(ink["adv-ink"], each) for each in steps[:3]) >= 4.5
+        assert ratio(ink["adv4-ink"], steps[3]) >= 4.5
+        assert ratio(ink["adv-ink"], steps[3]) < ratio(ink["adv4-ink"], steps[3])  # the control

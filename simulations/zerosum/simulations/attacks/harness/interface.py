@@ -173,11 +173,19 @@ class Metric:
         As "PSNR", "dB".
     higher : bool
         Whether more is a better attack.
+    whole : float or None
+        The figure of complete success, for the colours of the report; None: 1 of fractions and
+        rankings (0 where less is better), and of means the best that the attack shows.
+    counts : bool
+        Whether the figure is a success by itself, also where it is not the attack's first; that of
+        a backdoor is no less where the model's accuracy stays.
     """
 
     name: str
     unit: str = ""
     higher: bool = True
+    whole: FiniteFloat | None = None
+    counts: bool = True
 
 
 @checked_dataclass(frozen=True, config=CHECKED)

@@ -48,6 +48,8 @@ class AttackRequest:
         SHA-256 of what the cells are; empty until they are known.
     complete : bool
         Whether all was played, so that there is nothing to continue.
+    only : sequence of str
+        Words of the cells that are played; none: all cells.
     task, run : str
         Of the user's, that are attacked; empty for the scenes that attacks bring.
     """
@@ -59,6 +61,7 @@ class AttackRequest:
     version: str = version("zerosum")
     cells: str = ""
     complete: bool = False
+    only: Sequence[str] = ()
     task: str = ""
     run: str = ""
 

@@ -6,19 +6,37 @@ import json
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from importlib.metadata import version
+from typing import Literal, cast
 
 from zerosum.client.task import error_line
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.simulations.attacks.harness.interface import Metric
+from zerosum.simulations.attacks.harness.metrics import Mean, Units
 from zerosum.simulations.attacks.harness.play import Cell, Outcome
 from zerosum.simulations.attacks.harness.significance import is_above
 
 log = logging.getLogger("zerosum.simulations")
 
 ENOUGH = 3
-"""Units below which nothing is significant: 2 of 2 against 0 of 2 is chance in 1 of 16."""
+"""Units below which a row says nothing: 2 of 2 against 0 of 2 is chance in 1 of 16.
+
+One rule for table, pages, sentences and files, also where a test would call two units significant.
+"""
+
+Verdict = Literal[
+    "above baseline",
+    "at baseline",
+    "too few units",
+    "not applicable",
+    "failed",
+    "not played",
+    "partly not applicable",
+    "partly failed",
+    "partly not played",
+]
+"""What a row says. A partly played cell that is not above its baseline says neither."""
 
 PARTLY = "partly "
 """Before the status of a cell whose seeds ended in different ways."""
@@ -45,7 +63,8 @@ class Row:
     baseline : float or None
         The same figure of a guess without what is attacked.
     at_baseline : bool
-        Whether there is a value that is not significantly better: see :mod:`~.significance`.
+        Whether there is a value, of enough units, that is not significantly better: see
+        :mod:`~.significance`.
     epsilon, delta : float or None
         What the ledger says; infinite without noise, None where no epsilon could be meant.
     cpu_seconds : float
@@ -55,6 +74,9 @@ class Row:
     status, note : str
     at : str
         JSON: where the cell lies on the axes of pictures.
+    advantage : float or None
+        The part of the way from the baseline to complete success, from 0 to 1; None where nothing
+        says what that is: see :class:`~.interface.Metric`.
     """
 
     attack: str
@@ -78,6 +100,7 @@ class Row:
     status: str
     note: str
     at: str
+    advantage: float | None = None
 
     def __repr__(self) -> str:
         """Return the cell and its figure: with all else, a list of rows is pages."""
@@ -86,8 +109,19 @@ class Row:
 
     @property
     def too_few(self) -> bool:
-        """Return whether the row is at baseline because so few units can show nothing else."""
-        return self.at_baseline and self.count < ENOUGH
+        """Return whether there is a figure, of fewer units than say something."""
+        return self.value is not None and self.status != "stopped" and self.count < ENOUGH
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return what the row says, of which table, pages, sentences and files all speak."""
+        if self.too_few:
+            return "too few units"
+        if self.value is not None and not (self.at_baseline or self.status == "stopped"):
+            return "above baseline"
+        if self.status in ("value", "stopped", f"{PARTLY}stopped"):
+            return "at baseline"
+        return cast(Verdict, self.status)
 
 
 def rows_of(cells: Sequence[Cell], outcomes: Sequence[Outcome]) -> list[Row]:
@@ -151,6 +185,7 @@ def _row(cell: Cell, metric: Metric, outcomes: Sequence[Outcome], seed: str) -> 
         status=status,
         note=note,
         at=json.dumps(dict(case.at), sort_keys=True),
+        advantage=figures.advantage,
     )
 
 
@@ -164,6 +199,7 @@ class _Figures:
     count: int = 0
     baseline: float | None = None
     at_baseline: bool = False
+    advantage: float | None = None
 
     @classmethod
     def of(cls, cell: Cell, metric: Metric, outcomes: Sequence[Outcome], seed: str) -> "_Figures":
@@ -177,8 +213,36 @@ class _Figures:
         units = guesses[0].pooled(guesses[1:])
         figure = units.figure()
         base = blind[0].pooled(blind[1:]).figure().value
+        known = cls(figure.value, figure.low, figure.high, units.count, base)
+        if units.count < ENOUGH:
+            return known
         above = is_above(guesses, blind, metric.higher, rng)
-        return cls(figure.value, figure.low, figure.high, units.count, base, not above)
+        part = _advantage(figure.value, base, whole_of(metric, units))
+        return replace(known, at_baseline=not above, advantage=part)
+
+
+def whole_of(metric: Metric, units: Units) -> float | None:
+    """Return the figure of complete success; None where it is not known.
+
+    Parameters
+    ----------
+    metric : Metric
+    units : Units
+        A fraction, and an area or rate of a ranking, are 1 at most.
+
+    Returns
+    -------
+    float or None
+    """
+    if metric.whole is not None or isinstance(units, Mean):
+        return metric.whole
+    return float(metric.higher)
+
+
+def _advantage(value: float, baseline: float, whole: float | None) -> float | None:
+    if whole is None or not math.isfinite(value) or whole == baseline:
+        return None
+    return min(1.0, max(0.0, (value - baseline) / (whole - baseline)))
 
 
 def _note(outcomes: Sequence[Outcome]) -> str:
@@ -273,18 +337,24 @@ def _best(variants: Sequence[list[Row]], higher: Directions) -> list[Row]:
 def _is_stronger(row: Row, other: Row, higher: bool) -> bool:
     if row.value is None or other.value is None:
         return row.value is not None and other.value is None
+    if row.too_few != other.too_few:  # what says nothing is not stronger than what says something
+        return other.too_few
     if row.value == other.value:  # the cheaper of two that do the same
         return row.cpu_seconds < other.cpu_seconds
     return row.value > other.value if higher else row.value < other.value
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """Return ``results.csv``."""
+    """Return ``results.csv``: all fields, and what each row says."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, [each.name for each in fields(Row)], lineterminator="\n")
+    columns = [each.name for each in fields(Row)]
+    writer = csv.DictWriter(text, [*columns, "verdict"], lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow({name: _written(value) for name, value in asdict(row).items()})
+        written = {name: _written(value) for name, value in asdict(row).items()}
+        if row.verdict not in ("above baseline", "at baseline"):
+            written["at_baseline"] = ""  # neither yes nor no
+        writer.writerow({**written, "verdict": row.verdict})
     return text.getvalue()
 
 

@@ -29,9 +29,9 @@ from zerosum.simulations.attacks.harness.metrics import Mean, Units, correlation
 from zerosum.simulations.attacks.inference.trained import TrainedSetting, TrainedView, noise_defense
 from zerosum.simulations.attacks.settings.picture_pairs import picture_pairs
 
-BEYOND = Metric("correlation beyond the mean digit")
+BEYOND = Metric("correlation beyond the mean digit", whole=1.0)
 OWN = Metric("correlation with the class mean")
-OTHERS = Metric("correlation with other classes' means", higher=False)
+OTHERS = Metric("correlation with other classes' means", higher=False, counts=False)
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,9 @@ class ModelInversion:
         mapping of str to ndarray
             "reconstruction": shape (classes, 2, height, width).
         """
-        flat = (each.reshape(len(each), -1) for each in (truth["class_means"], guess["images"]))
-        return picture_pairs(*flat, guess["images"].shape[1:])
+        means, images = truth["class_means"], guess["images"]
+        flat = means.reshape(len(means), -1), images.reshape(len(images), -1)
+        return picture_pairs(flat[0], flat[1], images.shape[1:])
 
 
 def _roughness(images: torch.Tensor) -> torch.Tensor:

@@ -17,6 +17,7 @@ from zerosum.simulations.attacks.inversion.denoising import Images
 from zerosum.simulations.attacks.inversion.first_layer import images_in
 from zerosum.simulations.attacks.inversion.gradient_cases import MASKED, PLAIN, distributed, local
 from zerosum.simulations.attacks.inversion.reconstruction import (
+    CLEAR_DB,
     Observed,
     auxiliary,
     rounding_std,
@@ -54,7 +55,7 @@ class Differencing:
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("updates recovered"),
         Metric("relative error", higher=False),
-        Metric("PSNR", "dB"),
+        Metric("PSNR", "dB", whole=CLEAR_DB),
     )
 
     def cases(self, suite: str) -> Iterable[Case]:

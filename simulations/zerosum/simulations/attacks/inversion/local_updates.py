@@ -84,7 +84,9 @@ def labels_of(view: RoundsView, vector: np.ndarray, clients: int, steps: int) ->
     ValueError
         If labels of a sum are asked for, and the view holds no auxiliary data.
     """
-    moved = vector[-view.classes :]
+    last = None if view.own is None else view.own.outputs
+    begin = len(vector) - view.classes if last is None else last.biases
+    moved = vector[begin : begin + view.classes].copy()
     if clients == 1:
         return np.array([int(np.argmax(moved))])
     model = view.build()

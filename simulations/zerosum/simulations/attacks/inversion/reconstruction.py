@@ -20,6 +20,9 @@ PICTURES = 8
 RECOGNISED = 20.0
 """dB from which an image counts as recognised."""
 
+CLEAR_DB = 40.0
+"""PSNR that counts as all of an image: what differs beyond it is seen by no eye."""
+
 
 @dataclass(frozen=True)
 class Observed:
@@ -211,7 +214,10 @@ class Reconstruction:
         knows=frozenset({"learning rate", "steps", "clip", "sigma", "auxiliary data"}),
     )
     requires: ClassVar[tuple[str, ...]] = ("totals", "auxiliary_inputs")
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("PSNR", "dB"), Metric("images above 20 dB"))
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("PSNR", "dB", whole=CLEAR_DB),
+        Metric("images above 20 dB"),
+    )
 
     def baseline(self, view: RoundsView, rng: np.random.Generator) -> Guess:
         """Guess the mean image for a client, or centroids for a sum's clients."""

@@ -25,7 +25,7 @@ from zerosum.simulations.attacks.inversion.first_layer import slopes_of
 from zerosum.simulations.attacks.inversion.gradient_cases import CLIP
 from zerosum.simulations.attacks.inversion.label_and_image import Classes, image_in
 from zerosum.simulations.attacks.inversion.pixel_levels import LEVELS, Frequencies, levels_of
-from zerosum.simulations.attacks.inversion.reconstruction import auxiliary
+from zerosum.simulations.attacks.inversion.reconstruction import CLEAR_DB, auxiliary
 from zerosum.simulations.attacks.settings.rounds import RoundsSetting, RoundsView
 
 SURE = 3.3
@@ -80,7 +80,10 @@ class Repetition:
         "auxiliary_inputs",
         "auxiliary_labels",
     )
-    metrics: ClassVar[tuple[Metric, ...]] = (Metric("pixels recovered"), Metric("PSNR", "dB"))
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("pixels recovered"),
+        Metric("PSNR", "dB", whole=CLEAR_DB),
+    )
 
     def cases(self, suite: str) -> Iterable[Case]:
         """Yield more and more answers, and a budget that ends them, with more and more noise."""

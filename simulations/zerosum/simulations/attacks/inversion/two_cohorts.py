@@ -74,5 +74,10 @@ def all_but_one(clients: int, number: int) -> tuple[int, ...]:
     clients : int
     number : int
         Of the round, from 1.
+
+    Returns
+    -------
+    tuple of int
+        Ascending.
     """
     return tuple(i for i in range(clients) if number == 1 or i != LEFT_OUT)

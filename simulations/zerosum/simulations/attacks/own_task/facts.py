@@ -40,8 +40,8 @@ class Facts:
         The fully connected layer that takes the whole record.
     chain : tuple of Place
         As of :class:`TaskModel`.
-    last : bool
-        Whether the last parameters are a fully connected layer's, with a bias for each class.
+    outputs : Place or None
+        As of :class:`TaskModel`.
     sequential : bool
         Whether the model is a plain ``torch.nn.Sequential`` that ends in that layer.
     cross_entropy : bool
@@ -57,7 +57,7 @@ class Facts:
     classes: int
     first: Place | None
     chain: tuple[Place, ...]
-    last: bool
+    outputs: Place | None
     sequential: bool
     cross_entropy: bool
     steady: bool
@@ -125,6 +125,7 @@ def task_model(subject: Subject, seed: int) -> TaskModel:
         pool.lowest,
         pool.scale,
         facts.first,
+        facts.outputs,
         facts.chain,
         facts.cross_entropy,
         facts.free,
@@ -137,13 +138,14 @@ def _tried(found: Loaded, pool: Pool) -> Facts:
     Layout.of(model)  # refuses running statistics, which travel in no vector here
     inputs, targets = torch.tensor(some.inputs), torch.tensor(some.targets)
     numbers = inputs.is_floating_point()
+    trained = [value for value in model.parameters() if value.requires_grad]
     outputs = model(inputs)
     losses = found.task.loss(outputs, targets)
     if not isinstance(losses, torch.Tensor) or losses.shape != (len(targets),):
         raise TaskError("attacks need a loss of shape (n,), one an example")
-    losses.sum().backward()
+    torch.autograd.grad(losses.sum(), trained, allow_unused=True)
     classes, entropy = _classes(found, pool, outputs)
-    last, drawn = _last(model, classes), torch.randn(inputs.shape)
+    drawn = torch.randn(inputs.shape) if numbers else inputs
     # On drawn weights: with an output layer of zeros all models would return the same.
     probe = copy.deepcopy(model)
     with torch.no_grad():
@@ -154,8 +156,8 @@ def _tried(found: Loaded, pool: Pool) -> Facts:
         classes=classes,
         first=_first(probe, drawn) if numbers else None,
         chain=_chain(probe, drawn) if numbers else (),
-        last=last,
-        sequential=last and type(model) is nn.Sequential and isinstance(model[-1], nn.Linear),
+        outputs=_outputs(probe, drawn, classes),
+        sequential=type(model) is nn.Sequential and isinstance(model[-1], nn.Linear),
         cross_entropy=entropy,
         steady=_alike(outputs, model(inputs)),
         free=isinstance(found.task, BuiltinTask) and found.experiment.model.components is None,
@@ -238,17 +240,16 @@ def _chain(model: nn.Module, inputs: torch.Tensor) -> tuple[Place, ...]:
     return tuple(each for each in found if each)
 
 
-def _last(model: nn.Module, classes: int) -> bool:
-    trained = [(n, v) for n, v in model.named_parameters() if v.requires_grad]
-    *_, (name, bias) = trained
-    module = model.get_submodule(name.rpartition(".")[0])
-    return (
-        type(module) is nn.Linear
-        and bias is module.bias
-        and tuple(bias.shape) == (classes,)
-        and len(trained) > 1
-        and trained[-2][1] is module.weight
-    )
+def _outputs(model: nn.Module, inputs: torch.Tensor, classes: int) -> Place | None:
+    """Return the layer that the outputs are of, unchanged, if it has a bias for each class."""
+    calls = _called(model, inputs)
+    if not calls:
+        return None
+    layer, given = calls[-1]
+    with torch.no_grad():
+        outputs = model(inputs.clone())
+        same = isinstance(outputs, torch.Tensor) and outputs.equal(layer(given))
+    return _place(model, layer) if same and layer.out_features == classes else None
 
 
 def _place(model: nn.Module, layer: nn.Linear) -> Place | None:

@@ -41,7 +41,7 @@ def missing(attack: Attack, facts: Facts, pool: Pool) -> str:
     str
         As "needs images, and a record has the shape (13,)".
     """
-    needs = [_public] if _has_auxiliary(attack) else []
+    needs: list[Need] = [_public] if _has_auxiliary(attack) else []
     for kind, own in _NEEDS.items():
         if isinstance(attack, kind):
             needs += own
@@ -92,7 +92,7 @@ def _labels(facts: Facts, pool: Pool) -> str:
 
 
 def _output_biases(facts: Facts, pool: Pool) -> str:
-    return "" if facts.last else "needs a last layer torch.nn.Linear with a bias for each class"
+    return "" if facts.outputs else "needs a last layer torch.nn.Linear with a bias for each class"
 
 
 def _steady(facts: Facts, pool: Pool) -> str:

@@ -177,6 +177,10 @@ def pairs_of(subject: Subject) -> Pairs:
         If there are too few.
     """
     found, release = loaded(subject), release_of(subject)
+    if not release.took_part:
+        raise ConfigError(
+            f"--run {subject.run}: membership needs members, and no sum of the run was opened"
+        )
     rng = numpy_generator(found.experiment.seed, "members and others")
     took_part = sorted(release.took_part)
     members, places = _held(found, rng.permutation(took_part))

@@ -29,6 +29,7 @@ from zerosum.server.runs.run_folder import RunFolder
 from zerosum.server.spec import EvaluationSpec, Experiment
 from zerosum.server.training.loop import FederatedTraining
 from zerosum.simulations.attacks.harness.interface import Defense, NotApplicable, Scene
+from zerosum.simulations.attacks.harness.metrics import Ranking
 from zerosum.simulations.attacks.inference.membership import scores_of
 from zerosum.simulations.attacks.inference.references import References
 from zerosum.simulations.attacks.inference.trained import RecordPool, TrainedView
@@ -180,6 +181,10 @@ def _with_references(view: TrainedView, models: References, asked: _Asked) -> Tr
         ]
     )
     blind = np.where(holds, 0.0, fits).sum(axis=0) / (~holds).sum(axis=0)
+    # Where such models fit the others better than the members, a guess that takes nobody for one
+    # is the better baseline: an attack has to be above both.
+    if Ranking(blind, asked.members).figure().value <= 0.5:
+        blind = np.zeros_like(blind)
     values: dict[str, Any] = {
         "blind_scores": blind,
         "references": models.vectors,

@@ -174,6 +174,11 @@ def hands_of(pool: Pool, records: int) -> list[np.ndarray]:
     -------
     list of ndarray
         int64, shape (records,) each: places in the pool. No record is in two hands.
+
+    Raises
+    ------
+    ValueError
+        If the records have no owners.
     """
     owners = pool.records.owners
     if owners is None:
@@ -240,7 +245,7 @@ class OwnRounds(RoundsSetting):
         own = task_model(self.subject, seed)
         if sent == loaded(self.subject).experiment.model:
             return own
-        return replace(own, key="", first=None, chain=())
+        return replace(own, key="", first=None, outputs=None, chain=())
 
 
 @dataclass(frozen=True)
@@ -303,6 +308,11 @@ class OwnTrained(TrainedSetting):
         Returns
         -------
         RecordPool
+
+        Raises
+        ------
+        NotApplicable
+            If earlier seeds have all records.
         """
         pool, count = pool_of(self.subject), 2 * self.held
         order = numpy_generator(0, "membership candidates of a task")

@@ -18,7 +18,7 @@ from zerosum.secagg.randomness import numpy_generator
 from zerosum.server.config import ConfigError
 from zerosum.server.runs.run_folder import RunFolder
 from zerosum.server.spec import Experiment
-from zerosum.simulations.config import load_experiment, with_task
+from zerosum.simulations.config import Source, load_experiment, with_task
 from zerosum.simulations.data.datasets import Records
 from zerosum.simulations.data.edited_modules import read_again
 
@@ -197,7 +197,7 @@ def loaded(subject: Subject) -> Loaded:
     ConfigError, TaskError
         One line that names what cannot be had.
     """
-    source = RunFolder.open(Path(subject.run)).experiment if subject.run else {}
+    source: Source = RunFolder.open(Path(subject.run)).experiment if subject.run else {}
     experiment = load_experiment(with_task(source, subject.task), subject.settings)
     seed = experiment.seed
     with seeded_resolution(seed), read_again(experiment.task):

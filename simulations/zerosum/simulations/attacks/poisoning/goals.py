@@ -26,8 +26,8 @@ from zerosum.simulations.attacks.harness.metrics import Figure, Mean
 from zerosum.simulations.attacks.poisoning.malicious import PoisonView, predicted
 from zerosum.simulations.attacks.poisoning.poisoned import PoisonedSetting
 
-MAIN = Metric("main accuracy", higher=False)
-SUCCESS = Metric("attack success")
+MAIN = Metric("main accuracy", higher=False, whole=0.0, counts=False)
+SUCCESS = Metric("attack success", whole=1.0)
 
 CLIP = 1.0
 """About the norm of an honest update in these settings."""

@@ -1,9 +1,7 @@
 """Write the report of a suite of attacks: one self-contained page with figures and tables."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-import numpy as np
 
 from zerosum.client.files.durable_append import replace_file
 from zerosum.server.runs.run_folder import REPORT
@@ -17,15 +15,15 @@ from zerosum.simulations.attacks.harness.results import (
     strongest,
 )
 from zerosum.simulations.attacks.report import table as table_text
-from zerosum.simulations.attacks.report.pictures import curves, key_of, keys_of, roc
+from zerosum.simulations.attacks.report.forest import forests
+from zerosum.simulations.attacks.report.matrix import matrix
+from zerosum.simulations.attacks.report.multiples import strips
+from zerosum.simulations.attacks.report.pictures import curves, roc
+from zerosum.simulations.attacks.report.protections import KINDS, Judged, judged
+from zerosum.simulations.attacks.report.sentences import findings
 from zerosum.simulations.report.html import fill
-from zerosum.simulations.report.images import png_of
 
-_GRIDS_SHOWN = 24
-_PAIRS_SHOWN = 8
-_GAP_PIXELS = 2
-_SIDE_PIXELS = 640
-_ENLARGED = 3
+_STRIPS_SHOWN = 24
 
 
 def write_attack_report(
@@ -34,6 +32,7 @@ def write_attack_report(
     outcomes: Sequence[Outcome],
     cells: Sequence[Cell],
     notice: str = "",
+    about: str = "",
 ) -> Path:
     """Write ``report.html``, which loads nothing from anywhere.
 
@@ -49,6 +48,8 @@ def write_attack_report(
         What the outcomes' numbers count.
     notice : str
         Of what the page lacks, to stand above everything.
+    about : str
+        What was attacked, where it is the user's own.
 
     Returns
     -------
@@ -56,19 +57,23 @@ def write_attack_report(
         The page.
     """
     path = folder / REPORT
-    page = render(rows, outcomes, cells, notice)
+    page = render(rows, outcomes, cells, notice, about)
     replace_file(path, page.encode(errors="backslashreplace"))
     return path
 
 
 def render(
-    rows: Sequence[Row], outcomes: Sequence[Outcome], cells: Sequence[Cell], notice: str = ""
+    rows: Sequence[Row],
+    outcomes: Sequence[Outcome],
+    cells: Sequence[Cell],
+    notice: str = "",
+    about: str = "",
 ) -> str:
     """Fill the page.
 
     Parameters
     ----------
-    rows, outcomes, cells, notice
+    rows, outcomes, cells, notice, about
         As for :func:`write_attack_report`.
 
     Returns
@@ -77,7 +82,9 @@ def render(
         HTML.
     """
     best = shown(cells, rows)
-    grids = _grids(best, outcomes, cells)
+    attacks = judged(best, cells)
+    images = strips(attacks, outcomes, cells)
+    kinds, lines = matrix(attacks)
     return fill(
         "zerosum.simulations.attacks.report",
         "attacks.html",
@@ -85,63 +92,51 @@ def render(
         versions=", ".join(sorted({row.version for row in best})),
         seeds=", ".join(map(str, sorted({outcome.seed for outcome in outcomes}))),
         notice=notice,
-        tiles=_tiles(best, outcomes, cells),
-        grids=grids[:_GRIDS_SHOWN],
-        grids_hidden=len(grids[_GRIDS_SHOWN:]),
+        about=about,
+        tiles=_tiles(attacks, outcomes),
+        findings=findings(best, cells),
+        kinds=kinds,
+        titles=KINDS,
+        lines=lines,
+        forests=forests(attacks),
+        strips=images[:_STRIPS_SHOWN],
+        strips_hidden=len(images[_STRIPS_SHOWN:]),
         text=table_text,
         members=roc(best, outcomes, cells),
-        curves=curves(_at_each_place(rows, directions(cells)), cells),
+        curves=curves(at_each_place(rows, directions(cells)), cells),
         attacks={row.attack: [r for r in best if r.attack == row.attack] for row in best},
         every_row=[row for row in rows if row.seed == POOLED],
     )
 
 
-def _at_each_place(rows: Sequence[Row], higher: Directions) -> list[Row]:
-    """Return the strongest at each place of a picture's axis; the table has one for all of them."""
+def at_each_place(rows: Sequence[Row], higher: Directions) -> list[Row]:
+    """Return the strongest at each place of a picture's axis; the table has one for all of them.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+    higher : mapping of (str, str) to bool
+        By attack and metric, whether more is a better attack.
+
+    Returns
+    -------
+    list of Row
+    """
     places = dict.fromkeys(row.at for row in rows)
     return [row for at in places for row in strongest([r for r in rows if r.at == at], higher)]
 
 
 def _tiles(
-    best: Sequence[Row], outcomes: Sequence[Outcome], cells: Sequence[Cell]
+    attacks: Mapping[str, Sequence[Judged]], outcomes: Sequence[Outcome]
 ) -> list[tuple[str, str, str]]:
     """Return name, figure and an empty note of each tile."""
-    failed = sum(outcome.status == "failed" for outcome in outcomes)
+    verdicts = [each.verdict for of in attacks.values() for each in of]
+    above, held = verdicts.count("above baseline"), verdicts.count("at baseline")
     return [
-        ("Attacks", str(len({cell.attack.name for cell in cells})), ""),
-        ("Cells", str(len(cells)), ""),
+        ("Attacks", str(len(attacks)), ""),
         ("Seeds", str(len({outcome.seed for outcome in outcomes})), ""),
-        ("Figures at baseline", f"{sum(map(_held, best))} of {len(best)}", ""),
-        ("Plays that failed", str(failed), ""),
+        ("Cells", str(len(verdicts)), "an attack, setting and protection"),
+        ("Above baseline", str(above), "something leaks"),
+        ("At baseline", str(held), "no more than a guess"),
+        ("Neither", str(len(verdicts) - above - held), "too few units, failed, not applicable"),
     ]
-
-
-def _held(row: Row) -> bool:
-    return (row.at_baseline and not row.too_few) or row.status == "stopped"
-
-
-def _grids(
-    best: Sequence[Row], outcomes: Sequence[Outcome], cells: Sequence[Cell]
-) -> list[tuple[Row, str]]:
-    """Draw each cell that has reconstructions, of its first seed: PNGs as addresses."""
-    numbers = keys_of(cells)
-    rows = {numbers[key_of(row)]: row for row in reversed(best)}  # of each cell its first metric's
-    pairs: dict[int, np.ndarray] = {}
-    for outcome in outcomes:
-        if outcome.number in rows and len(outcome.pictures.get("reconstruction", ())):
-            pairs.setdefault(outcome.number, outcome.pictures["reconstruction"])
-    return [
-        (rows[number], png_of(grid_of(pairs[number][:_PAIRS_SHOWN]), _SIDE_PIXELS))
-        for number in sorted(pairs)
-    ]
-
-
-def grid_of(pairs: np.ndarray) -> np.ndarray:
-    """Return pairs of images, shape (k, 2, h, w) in [0, 1], as one image, uint8: truth above."""
-    known = np.nan_to_num(np.asarray(pairs, dtype=np.float64), nan=0.5)
-    images = np.round(np.clip(known, 0, 1) * 255).astype(np.uint8)
-    around = ((0, 0), (0, 0), (_GAP_PIXELS, _GAP_PIXELS), (_GAP_PIXELS, _GAP_PIXELS))
-    bordered = np.pad(
-        images.repeat(_ENLARGED, axis=2).repeat(_ENLARGED, axis=3), around, constant_values=128
-    )
-    return np.concatenate(np.concatenate(bordered, axis=2), axis=0)

@@ -11,10 +11,11 @@ from zerosum.simulations.attacks.harness.interface import Defense
 from zerosum.simulations.attacks.harness.metrics import Ranking
 from zerosum.simulations.attacks.harness.play import Cell, Outcome
 from zerosum.simulations.attacks.harness.results import Row
+from zerosum.simulations.attacks.report.protections import differences, key_of, keys_of
 from zerosum.simulations.attacks.report.table import epsilon_text
 from zerosum.simulations.report import chart
 from zerosum.simulations.report.chart import Chart, Level, Series
-from zerosum.simulations.report.chart_page import Picture, drawn
+from zerosum.simulations.report.compare_figures import Drawing
 
 _COLOURS = ("accent", "local", "release", "part1", "part5", "part3", "part2", "sum")
 _SHAPES = ("o", "s", "^", "D", "v", "P", "o", "s")
@@ -24,9 +25,6 @@ _STEPS = 400
 
 _LEAST_RATE = 1e-3
 """Where the log axes of a ROC begin: few suites have units enough for a rate below it."""
-
-Key = tuple[str, str, str, str]
-"""Attack, adaptive, setting, protection: which cell a row is of."""
 
 
 @dataclass(frozen=True)
@@ -93,20 +91,7 @@ AXES = (
 )
 
 
-def key_of(row: Row) -> Key:
-    """Return which cell a row is of."""
-    return row.attack, row.adaptive, row.setting, row.protection
-
-
-def keys_of(cells: Sequence[Cell]) -> dict[Key, int]:
-    """Return the number of each cell."""
-    return {
-        (c.attack.name, c.attack.adaptive, c.case.setting.name, c.case.protection.name): number
-        for number, c in enumerate(cells)
-    }
-
-
-def curves(rows: Sequence[Row], cells: Sequence[Cell]) -> list[Picture]:
+def curves(rows: Sequence[Row], cells: Sequence[Cell]) -> list[Drawing]:
     """Return figures against noise, cohort size and scale: a picture an attack and axis.
 
     Parameters
@@ -117,27 +102,29 @@ def curves(rows: Sequence[Row], cells: Sequence[Cell]) -> list[Picture]:
 
     Returns
     -------
-    list of Picture
+    list of Drawing
         Where at least two places of an axis have figures.
     """
     numbers = keys_of(cells)
-    pictures: list[Picture] = []
+    pictures: list[Drawing] = []
     for axis in AXES:
         for attack in dict.fromkeys(row.attack for row in rows):
             first = next(row.metric for row in rows if row.attack == attack)
             wanted = axis.metrics or (first,)
+            differing = differences({row.setting for row in rows if row.attack == attack})
             points = [
-                _Point.of(row, axis, cells[numbers[key_of(row)]])
+                _Point.of(row, axis, cells[numbers[key_of(row)]], differing)
                 for row in rows
                 if row.attack == attack and row.metric in wanted and _is_drawn(row, axis)
             ]
             if len({point.at for point in points}) > 1:
-                pictures.append(_curve(attack, axis, points, f"curve{len(pictures)}"))
+                pictures.append(_curve(attack, axis, points, f"{axis.at}-{attack}"))
     return pictures
 
 
 def _is_drawn(row: Row, axis: Axis) -> bool:
-    return axis.at in json.loads(row.at) and row.value is not None and math.isfinite(row.value)
+    known = row.value is not None and math.isfinite(row.value) and not row.too_few
+    return known and axis.at in json.loads(row.at)
 
 
 @dataclass(frozen=True)
@@ -147,11 +134,11 @@ class _Point:
     series: tuple[str, ...]
 
     @classmethod
-    def of(cls, row: Row, axis: Axis, cell: Cell) -> "_Point":
+    def of(cls, row: Row, axis: Axis, cell: Cell, differing: Mapping[str, str]) -> "_Point":
         """Place a row: points that differ in what the axis shows are of one series."""
         series: tuple[str, ...] = (row.protection,)
         if axis.at in ("sigma", "noise"):
-            series = (row.setting, _kind(cell.case.protection))
+            series = (differing[row.setting], _kind(cell.case.protection))
         elif axis.at == "scale":
             series = (row.metric, row.protection)
         return cls(row, float(json.loads(row.at)[axis.at]), series)
@@ -162,7 +149,7 @@ def _kind(protection: Defense) -> str:
     return masked if protection.noise == "none" else f"{masked}, {protection.noise} noise"
 
 
-def _curve(attack: str, axis: Axis, points: Sequence[_Point], name: str) -> Picture:
+def _curve(attack: str, axis: Axis, points: Sequence[_Point], name: str) -> Drawing:
     metrics = dict.fromkeys(point.row.metric for point in points)
     unit = points[0].row.unit
     placed = _placed({point.at for point in points}, axis.log)
@@ -182,8 +169,8 @@ def _curve(attack: str, axis: Axis, points: Sequence[_Point], name: str) -> Pict
     )
     title = f"{axis.title}: {attack}"
     caption = _caption(axis, shown, len(series) - len(shown))
-    picture = Chart(_across(axis, placed), upward, tuple(lines), levels=levels)
-    return Picture(title, drawn(picture, f"{title}. {axis.says}"), caption)
+    picture = Chart(_across(axis, placed), upward, tuple(lines), levels=levels, ends=True)
+    return Drawing(name, title, caption, f"{title}. {axis.says}", picture)
 
 
 def _line(index: int, label: str, x: Sequence[float], rows: Sequence[Row]) -> Series:
@@ -239,7 +226,9 @@ def _series(points: Sequence[_Point]) -> dict[str, list[_Point]]:
             del groups[key]
     several = len({key[0] for key in groups}) > 1
     return {
-        ", ".join(key if several or len(key) == 1 else key[1:]): sorted(of, key=lambda p: p.at)
+        ", ".join(part for part in (key if several or len(key) == 1 else key[1:]) if part): sorted(
+            of, key=lambda p: p.at
+        )
         for key, of in groups.items()
     }
 
@@ -264,7 +253,7 @@ def _across(axis: Axis, placed: Mapping[float, float]) -> chart.Axis:
     return replace(across, ticks=((nothing, "none"), *ticks))
 
 
-def roc(rows: Sequence[Row], outcomes: Sequence[Outcome], cells: Sequence[Cell]) -> list[Picture]:
+def roc(rows: Sequence[Row], outcomes: Sequence[Outcome], cells: Sequence[Cell]) -> list[Drawing]:
     """Return the curves of members against others, all seeds together, on two log axes.
 
     Parameters
@@ -276,19 +265,20 @@ def roc(rows: Sequence[Row], outcomes: Sequence[Outcome], cells: Sequence[Cell])
 
     Returns
     -------
-    list of Picture
+    list of Drawing
         One for each attack that ranks.
     """
     numbers = keys_of(cells)
     by_attack: dict[str, dict[int, tuple[Row, Ranking]]] = {}
     for row in rows:
+        if row.too_few:
+            continue
         number = numbers[key_of(row)]
         ranked = _ranked(row.metric, [outcome for outcome in outcomes if outcome.number == number])
         if ranked is not None:
             by_attack.setdefault(row.attack, {}).setdefault(number, (row, ranked))
     return [
-        _roc(attack, list(of.values()), f"roc{index}")
-        for index, (attack, of) in enumerate(by_attack.items())
+        _roc(attack, list(of.values()), f"members-{attack}") for attack, of in by_attack.items()
     ]
 
 
@@ -298,17 +288,18 @@ def _ranked(metric: str, outcomes: Sequence[Outcome]) -> Ranking | None:
     return ranked[0].pooled(ranked[1:]) if ranked else None
 
 
-def _roc(attack: str, ranked_rows: Sequence[tuple[Row, Ranking]], name: str) -> Picture:
-    several = len({row.setting for row, _ in ranked_rows}) > 1
+def _roc(attack: str, ranked_rows: Sequence[tuple[Row, Ranking]], name: str) -> Drawing:
+    differing = differences({row.setting for row, _ in ranked_rows})
     rates, lines = [], []
-    for index, (row, ranked) in enumerate(ranked_rows[: len(_COLOURS)]):
+    # Where it counts, at few false alarms, names and lines have one order.
+    ordered = sorted(ranked_rows, key=lambda pair: -_found(pair[1]))
+    for index, (row, ranked) in enumerate(ordered[: len(_COLOURS)]):
         false, true = roc_points(ranked)
-        label = f"{row.setting}, {row.protection}" if several else row.protection
+        label = ", ".join(filter(None, (row.protection, differing[row.setting])))
         at, up = np.maximum(false, _LEAST_RATE), np.maximum(true, _LEAST_RATE)
         kept = _apart(at, up)
         lines.append(Series(_short(label), _COLOURS[index], at[kept], up[kept]))
-        found = float(np.max(true[false <= 0.01], initial=0.0))
-        rates.append(f"{label}: {found:.1%} (epsilon {epsilon_text(row)})")
+        rates.append(f"{label}: {_found(ranked):.1%} (epsilon {epsilon_text(row)})")
     diagonal = np.array([_LEAST_RATE, 1.0])
     lines.append(Series("guessing", "muted", diagonal, diagonal, shape="", dash=":"))
     across, upward = (
@@ -323,7 +314,14 @@ def _roc(attack: str, ranked_rows: Sequence[tuple[Row, Ranking]], name: str) -> 
     )
     caption = f"{says} Found at 1 % false alarms: {'; '.join(rates)}.{more}"
     title = f"Members found: {attack}"
-    return Picture(title, drawn(Chart(across, upward, tuple(lines)), f"{title}. {says}"), caption)
+    chart_of = Chart(across, upward, tuple(lines), ends=True)
+    return Drawing(name, title, caption, f"{title}. {says}", chart_of)
+
+
+def _found(ranked: Ranking) -> float:
+    """Return the true-positive rate at 1 % false positives."""
+    false, true = roc_points(ranked)
+    return float(np.max(true[false <= 0.01], initial=0.0))
 
 
 def _apart(x: np.ndarray, y: np.ndarray) -> np.ndarray:

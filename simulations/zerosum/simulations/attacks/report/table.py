@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Protocol
 
 from zerosum.server.privacy import rounding
 from zerosum.simulations.attacks.harness.results import PARTLY, Row
@@ -14,17 +15,34 @@ COLUMNS = (
 
 
 def figure_text(row: Row) -> str:
-    """Format a figure with its interval, or the reason why there is none."""
+    """Format a figure with its interval, or the reason why there is none.
+
+    Parameters
+    ----------
+    row : Row
+        Of fewer units than say something no figure is shown.
+
+    Returns
+    -------
+    str
+        Text of the cell.
+    """
     if row.value is None:
         return f"{row.status}: {row.note}" if row.note else row.status
-    value = f"{_number(row.value)}{_unit(row)} {_interval(row)}"
-    if row.status.startswith(PARTLY):
-        return f"{value} ({row.status}: {row.note})"
     if row.status == "stopped":
         return f"at baseline: {row.note}"
+    partly = f" ({row.status}: {row.note})" if row.status.startswith(PARTLY) else ""
     if row.too_few:
-        return f"too few units ({value})"
-    return f"at baseline ({value})" if row.at_baseline else value
+        return f"too few units{partly}"
+    value = f"{value_text(row)} {_interval(row)}"
+    return f"at baseline ({value})" if row.at_baseline and not partly else f"{value}{partly}"
+
+
+def value_text(row: Row) -> str:
+    """Format the figure alone; empty where there is none, or of too few units."""
+    if row.value is None or row.too_few:
+        return ""
+    return f"{_number(row.value)}{_unit(row)}"
 
 
 def count_text(row: Row) -> str:
@@ -41,7 +59,9 @@ def epsilon_text(row: Row) -> str:
 
 def baseline_text(row: Row) -> str:
     """Format the figure of the baseline."""
-    return "–" if row.baseline is None else f"{_number(row.baseline)}{_unit(row)}"
+    if row.baseline is None or row.too_few:
+        return "–"
+    return f"{_number(row.baseline)}{_unit(row)}"
 
 
 def threats_text(rows: Sequence[Row]) -> str:
@@ -67,7 +87,23 @@ def attacker_text(row: Row, rows: Sequence[Row]) -> str:
     return f"{row.threat}: {row.adaptive}" if several else row.adaptive
 
 
-def to_markdown(rows: Sequence[Row], title: str, notes: str) -> str:
+class Sentence(Protocol):
+    """What is said of an attack: see :class:`~.sentences.Finding`."""
+
+    @property
+    def attack(self) -> str:
+        """Return its name."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """Return one sentence."""
+        ...
+
+
+def to_markdown(
+    rows: Sequence[Row], title: str, notes: str, sentences: Sequence[Sentence] = ()
+) -> str:
     """Return ``table.md``: one table an attack, a line a setting and metric.
 
     Parameters
@@ -76,6 +112,8 @@ def to_markdown(rows: Sequence[Row], title: str, notes: str) -> str:
         The strongest of each cell, pooled.
     title, notes : str
         Its heading, and what it says of how it was made.
+    sentences : sequence of Sentence
+        One an attack.
 
     Returns
     -------
@@ -83,13 +121,16 @@ def to_markdown(rows: Sequence[Row], title: str, notes: str) -> str:
         The file's text.
     """
     parts = [f"# {title}", notes]
+    said = {each.attack: each.text for each in sentences}
     for attack in dict.fromkeys(row.attack for row in rows):
-        parts.append(_attack_table([row for row in rows if row.attack == attack]))
+        of = [row for row in rows if row.attack == attack]
+        parts.append(_attack_table(of, said.get(attack, "")))
     return "\n\n".join(parts) + "\n"
 
 
-def _attack_table(rows: Sequence[Row]) -> str:
+def _attack_table(rows: Sequence[Row], said: str) -> str:
     lines = [f"## {_escaped(rows[0].attack)}", "", f"Threat: {_escaped(threats_text(rows))}.", ""]
+    lines += [_escaped(said), ""] if said else []
     lines += [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
     for row in rows:
         cells = (

@@ -151,6 +151,11 @@ class RoundsSetting:
         sent : ModelSpec
             Which the server asks for.
         seed : int
+            Of its initialisation.
+
+        Returns
+        -------
+        TaskModel or None
         """
         return None
 

@@ -20,7 +20,14 @@ _TASKS: dict[str, Task] = {}
 
 
 def lend(key: str, task: Task) -> None:
-    """Keep a task, so that views that name it build its model and compute its loss."""
+    """Keep a task, so that views that name it build its model and compute its loss.
+
+    Parameters
+    ----------
+    key : str
+        That views have.
+    task : Task
+    """
     _TASKS[key] = task
 
 
@@ -132,6 +139,8 @@ class TaskModel:
         Inputs of the view are in [0, 1]; times ``scale``, plus ``lowest``, they are the task's.
     first : Place or None
         The layer that takes the whole input, if a fully connected one does.
+    outputs : Place or None
+        The layer whose outputs are the model's, if it has a bias for each class.
     chain : tuple of Place
         All layers, where they are fully connected with ReLU between them; otherwise empty.
     cross_entropy : bool
@@ -146,6 +155,7 @@ class TaskModel:
     lowest: float = 0.0
     scale: float = 1.0
     first: Place | None = None
+    outputs: Place | None = None
     chain: tuple[Place, ...] = ()
     cross_entropy: bool = True
     free: bool = False
@@ -161,7 +171,7 @@ class TaskModel:
         return of_unit_inputs(model, self.lowest, self.scale)
 
     def losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the task's loss of each record, shape (n,).
+        """Return the task's loss of each record.
 
         Parameters
         ----------
@@ -169,6 +179,11 @@ class TaskModel:
             Of the model, or whatever it returns.
         targets : torch.Tensor
             Shape (n, ...).
+
+        Returns
+        -------
+        torch.Tensor
+            Shape (n,).
         """
         return _TASKS[self.key].loss(outputs, targets)
 

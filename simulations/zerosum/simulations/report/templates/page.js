@@ -16,7 +16,7 @@ for (const chart of document.querySelectorAll("[data-values]")) {
     const place = values.x[at] + "%", box = area.getBoundingClientRect();
     const whole = chart.getBoundingClientRect(), from = box.left - whole.left;
     const left = from + box.width * values.x[at] / 100, half = left > whole.width / 2;
-    for (const [name, value] of Object.entries({ x1: place, x2: place, y1: 8, y2: 198, stroke: "var(--ink)" }))
+    for (const [name, value] of Object.entries({ x1: place, x2: place, y1: values.y[0], y2: values.y[1], stroke: "var(--ink)" }))
       rule.setAttribute(name, value);
     const title = document.createElement("strong");
     title.textContent = values.t[at];

@@ -1,10 +1,9 @@
-"""Keys that the server decides: sampling, optimization, evaluation; and the whole experiment."""
+"""Define the keys of a whole experiment, and its sections."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     Field,
     SerializerFunctionWrapHandler,
     WrapValidator,
@@ -18,330 +17,25 @@ from zerosum.client.spec import (
     DEVICE,
     DataSpec,
     EncodingSpec,
-    Fraction,
     ModelSpec,
-    PositiveFloat,
     PositiveInt,
     PrivacySpec,
-    Scale,
     SecAggSpec,
     Spec,
     TrainSpec,
 )
 from zerosum.client.spec.schedule import (
-    SCHEDULE_DEFAULTS,
-    Decay,
-    DecayRounds,
-    Factor,
-    Rounds,
-    ScheduleName,
     check_length,
-    check_schedule,
-    factor_at,
     is_scheduled,
 )
 from zerosum.client.spec.section import without_usual
-from zerosum.client.training.metric_names import ALLOWED, direction, is_metric_name
-from zerosum.secagg.stages import Stage
+from zerosum.server.spec.aggregation import ServerSpec
+from zerosum.server.spec.deployment import DeploymentSpec, FaultSpec
+from zerosum.server.spec.evaluation import EvaluationSpec
+from zerosum.server.spec.sampling import SamplingSpec
 
 MOST_STEPS = 1_000_000
 """Rounds of a run, and steps of DP-SGD at one client: what can be planned in seconds."""
-
-
-class SamplingSpec(Spec):
-    """Sampling of a round's clients."""
-
-    kind: Literal["poisson", "fixed", "everyone", "once"] = "poisson"
-    """`poisson`: each client flips its own coin (amplifies privacy). `fixed`: exactly `cohort` \
-clients. `everyone`: cross-silo. `once`: `cohort` clients who never took part before."""
-    cohort: PositiveInt | None = 100
-    """Clients a round: expected under `poisson`, exact under `fixed` and `once`, ignored under \
-`everyone`."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _all_by_name(cls, values: object) -> object:
-        if isinstance(values, dict) and values.get("kind") == "everyone":
-            return values | {"cohort": None}
-        return values
-
-    @model_validator(mode="after")
-    def _cohort_is_given(self) -> Self:
-        if self.cohort is None and self.kind != "everyone":
-            raise ValueError(
-                f'sampling.cohort is required under sampling.kind = "{self.kind}": write the '
-                "clients of a round, as sampling.cohort=100"
-            )
-        return self
-
-
-RULE_KEYS: Mapping[str, tuple[str, ...]] = {
-    "rule_malicious": ("trimmed-mean", "krum", "multi-krum", "bulyan"),
-    "rule_selected": ("multi-krum",),
-    "rule_bound": ("norm-bound",),
-    "rule_examples": ("fltrust",),
-}
-"""Keys of section `server` that say how a rule works, and the rules that take each."""
-
-_OPTIONAL = "rule_selected"
-"""The one that no rule requires."""
-
-
-class ServerSpec(Spec):
-    """Aggregation of a round's contributions, and the optimizer of their average."""
-
-    optimizer: str = "SGD"
-    """Class name in `torch.optim`. FedAvg is SGD with lr = 1, FedAdam is Adam."""
-    lr: Annotated[float, Field(gt=0, le=1e6)] = 1.0
-    """Server learning rate."""
-    options: dict[str, Any] = Field(default_factory=dict)
-    """Further arguments of the optimizer, as `momentum = 0.9` or `betas = [0.9, 0.99]`."""
-    schedule: ScheduleName = "constant"
-    """How `server.lr` falls over the rounds: as `training.schedule`, and with the keys below as \
-there. Not for `ASGD` and `Rprop`, whose steps follow their own state."""
-    warmup_rounds: Rounds = 0
-    """First rounds, in which `server.lr` rises in equal steps to its whole."""
-    decay_rounds: DecayRounds = Field(default_factory=list)
-    """Rounds after which `step` multiplies by `decay`, counted from the end of the warm-up."""
-    decay: Decay = 0.1
-    """Factor of each decay of `step`."""
-    final: Factor = 0.0
-    """Part of `server.lr` that `cosine` and `linear` would reach in the round after the last."""
-    rule: Literal[
-        "mean",
-        "median",
-        "trimmed-mean",
-        "krum",
-        "multi-krum",
-        "bulyan",
-        "geometric-median",
-        "fltrust",
-        "norm-bound",
-    ] = "mean"
-    """How contributions become the average; all but the first need to see each one, and so \
-`secagg.protocol = "none"`. `mean`: the sum, divided. `median`: of each coordinate. \
-`trimmed-mean`: of each coordinate, without its f smallest and f largest. `krum`: the \
-contribution nearest to its neighbours. `multi-krum`: the mean of the best by Krum's score. \
-`bulyan`: n - 2f by Krum, then the middle of each coordinate. `geometric-median`: the point of \
-least total distance (RFA). `fltrust`: scaled and weighed by likeness to the server's own update. \
-`norm-bound`: the mean of contributions scaled down to a norm."""
-    rule_malicious: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    """Contributions f of a round that may be malicious: required by `trimmed-mean`, which needs \
-2f + 1 contributions, `krum` and `multi-krum` (2f + 3) and `bulyan` (4f + 3). A round with fewer \
-is abandoned."""
-    rule_selected: PositiveInt | None = None
-    """Contributions that `multi-krum` averages; a round needs f more. Absent: all but f."""
-    rule_bound: Scale | None = None
-    """L2 norm that `norm-bound` scales each contribution down to; required by it."""
-    rule_examples: PositiveInt | None = None
-    """Root records that the server trains its own update on, as a client would: required by \
-`fltrust`. They are drawn by the seed from the task's public test data, and not tested on."""
-
-    @model_serializer(mode="wrap")
-    def _usual_goes_without_saying(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Keep the digest of a configuration without a schedule, by which old runs go on."""
-        return without_usual(write(self), SCHEDULE_DEFAULTS)
-
-    @model_validator(mode="after")
-    def _schedule_is_whole(self) -> Self:
-        check_schedule("server", self)
-        if is_scheduled(self) and self.optimizer in ("ASGD", "Rprop"):
-            raise ValueError(
-                f'server.optimizer = "{self.optimizer}" takes its steps from its own state, past '
-                f'server.schedule = "{self.schedule}" and server.warmup_rounds = '
-                f"{self.warmup_rounds}: leave server.lr constant, or take another optimizer"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _rule_has_what_it_takes(self) -> Self:
-        for name, takers in RULE_KEYS.items():
-            if self.rule in takers and name != _OPTIONAL and getattr(self, name) is None:
-                raise ValueError(
-                    f'server.rule = "{self.rule}" needs server.{name}: give it, or write '
-                    "server.rule=mean"
-                )
-        for name, takers in RULE_KEYS.items():
-            if getattr(self, name) is not None and self.rule not in takers:
-                listed = ", ".join(f'"{rule}"' for rule in takers)
-                raise ValueError(
-                    f"server.{name} = {getattr(self, name):g} is for {listed}: take it out under "
-                    f'server.rule = "{self.rule}"'
-                )
-        return self
-
-    def lr_at(self, round: int, rounds: int) -> float:
-        """Return the server's learning rate in force.
-
-        Parameters
-        ----------
-        round : int
-            From 1 on.
-        rounds : int
-            Of the whole run.
-
-        Returns
-        -------
-        float
-            ``lr`` times :func:`~zerosum.client.spec.schedule.factor_at`.
-        """
-        return self.lr * factor_at(self, round, rounds)
-
-    @property
-    def rule_settings(self) -> str:
-        """Return the rule's settings, as ``rule_malicious = 3``; empty where it takes none."""
-        given = {name: getattr(self, name) for name in RULE_KEYS}
-        return ", ".join(f"{k} = {v:g}" for k, v in given.items() if v is not None)
-
-
-def _is_free(name: str) -> str:
-    if not is_metric_name(name):
-        raise ValueError(f"name a metric of the task, {ALLOWED}")
-    return name
-
-
-MetricName = Annotated[str, AfterValidator(_is_free)]
-
-
-_BEST_DEFAULTS: Mapping[str, Any] = {
-    "best": None,
-    "patience": None,
-    "min_delta": 0.0,
-    "mode": None,
-}
-"""The keys about the best model, and what a run has that keeps none."""
-
-
-class EvaluationSpec(Spec):
-    """Tests of the model: in which rounds, on which data."""
-
-    every: PositiveInt = 1
-    """Rounds between tests on public test data; the last planned round is always tested."""
-    batch_size: PositiveInt = 1000
-    """Examples in a test batch."""
-    federated_every: Annotated[int, Field(ge=0)] = 0
-    """Rounds between evaluations on the clients' own data, each a private sum too; 0 is never."""
-    federated_noise_multiplier: Annotated[float, Field(ge=0, le=1e6)] | None = None
-    """Noise of a federated evaluation, in sensitivities; required under DP."""
-    federated_max_loss: PositiveFloat = 10.0
-    """A client's mean loss is cut to this before it is summed under DP."""
-    federated_metrics: dict[MetricName, Scale] | None = None
-    """The task's metrics that a federated evaluation sums beside the loss, each with the largest \
-magnitude that a client's mean is cut to under DP, as `{ accuracy = 1.0 }`; `{}`: none. Absent: \
-those that the task has, under DP accuracy alone, whose magnitude is known."""
-    best: str | None = None
-    """Metric on public test data, as `accuracy` or `loss`, by which the best model of the run is \
-kept as `best.safetensors`. No `federated_` one: those are of other rounds, and noised under DP. \
-Absent: the last model alone."""
-    patience: PositiveInt | None = None
-    """Completed rounds without improvement of `best` after which the run ends, at the next test. \
-Under DP the run is charged for all planned rounds all the same. Absent: never."""
-    min_delta: Annotated[float, Field(ge=0, le=1e30)] = 0.0
-    """Improvement of `best` that `patience` does not count as one, and all below it."""
-    mode: Literal["max", "min"] | None = None
-    """Whether the largest or smallest value of `best` is the best one. Absent: as its name says, \
-`loss` and `error` being small, `accuracy` and `auc` large."""
-
-    @model_serializer(mode="wrap")
-    def _usual_goes_without_saying(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Keep the digest of a configuration that keeps no best model, by which old runs go on."""
-        return without_usual(write(self), _BEST_DEFAULTS)
-
-    @model_validator(mode="after")
-    def _best_is_of_public_data(self) -> Self:
-        if self.best is None:
-            for name, usual in _BEST_DEFAULTS.items():
-                if (value := getattr(self, name)) != usual:
-                    raise ValueError(
-                        f"evaluation.{name} = {value} needs evaluation.best, the metric that it "
-                        "is about: write it, as evaluation.best=accuracy"
-                    )
-            return self
-        if self.best.startswith("federated_"):
-            raise ValueError(
-                f'evaluation.best = "{self.best}" is a figure of the clients\' own data, of some '
-                "rounds only and noised under DP: name a metric on public test data, as "
-                "evaluation.best=accuracy"
-            )
-        if self.best != "loss" and not is_metric_name(self.best):
-            raise ValueError(
-                f'evaluation.best = "{self.best}" is no name of a metric: write loss, or a metric '
-                f"of the task, {ALLOWED}"
-            )
-        return self
-
-    @property
-    def without_best(self) -> Self:
-        """Return the section without the keys about the best model."""
-        return self.model_copy(update=dict(_BEST_DEFAULTS))
-
-    @property
-    def largest_is_best(self) -> bool:
-        """Return whether large values of ``best`` are good ones.
-
-        Raises
-        ------
-        ValueError
-            If neither ``mode`` nor the name says so.
-        """
-        mode = self.mode or direction(self.best or "")
-        if mode is None:
-            raise ValueError(
-                f'evaluation.best = "{self.best}": its name does not say whether large or small '
-                "values are good: write evaluation.mode=max or evaluation.mode=min"
-            )
-        return mode == "max"
-
-
-class FaultSpec(Spec):
-    """Clients that vanish on purpose: probability at each stage. Simulations only."""
-
-    advertise: Fraction = 0.0
-    """Never answers the session's first message."""
-    share: Fraction = 0.0
-    """Vanishes before sending its shares."""
-    contribute: Fraction = 0.0
-    """Vanishes before sending its masked vector."""
-    confirm: Fraction = 0.0
-    """Vanishes before it confirms who survived; sessions of a malicious server only."""
-    unmask: Fraction = 0.0
-    """Vanishes before it releases its shares: its contribution counts."""
-
-
-class DeploymentSpec(Spec):
-    """Time limits of a deployed server. Deployments only."""
-
-    min_nodes: PositiveInt = 2
-    """Nodes to wait for before the first round; with a roster, all of its clients are waited \
-for."""
-    start_timeout: PositiveFloat = 600.0
-    """Seconds to wait for them, before the run ends with an error that names who is missing."""
-    stage_timeout: PositiveFloat = 60.0
-    """Seconds to wait for the answers of a protocol stage."""
-    train_timeout: PositiveFloat = 600.0
-    """Seconds to wait for the answers of the stage that trains."""
-    timeouts: dict[Annotated[Stage, Field(strict=False)], PositiveFloat] = Field(
-        default_factory=dict
-    )
-    """Seconds to wait at single stages, as `confirm = 20.0`, in place of the two above."""
-    pipeline: bool = True
-    """Send the keys and shares of a round along with the messages of the round before: two \
-exchanges a round instead of four, or three instead of five against a malicious server."""
-    roster: str | None = None
-    """File of the signed roster, as every node has it; required against a malicious server."""
-    authority: Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$")] | None = None
-    """Public key of who signed the roster, 64 hexadecimal digits."""
-    left_out: str | None = None
-    """File of clients that are not asked, a JSON line for each. Who is proved to have given or \
-dealt wrong shares is added; delete a line, and the client is asked again from the next start on. \
-One file for all runs of a roster keeps a liar out of all. Default: `left-out.jsonl` in the run \
-folder, for this run alone."""
-
-    def seconds(self, stage: str) -> float:
-        """Return how long the answers of a stage are waited for."""
-        usual = self.train_timeout if stage == Stage.CONTRIBUTE else self.stage_timeout
-        return self.timeouts.get(Stage(stage), usual)
-
 
 LoggerName = Literal["tensorboard", "wandb", "mlflow"]
 

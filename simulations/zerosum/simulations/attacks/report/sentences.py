@@ -1,0 +1,241 @@
+"""Say in one sentence what an attack learns, and which protections stop it, from its rows."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from zerosum.simulations.attacks.harness.play import Cell
+from zerosum.simulations.attacks.harness.results import Row
+from zerosum.simulations.attacks.report.protections import Judged, judged
+from zerosum.simulations.attacks.report.table import (
+    baseline_text,
+    epsilon_text,
+    threats_text,
+    value_text,
+)
+
+_MOST_NAMED = 6
+"""Protections of one clause; the matrix has all."""
+
+STOPPED = ("at baseline", "not applicable")
+"""Verdicts of a cell in which the attack shows nothing."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the rows of one attack say.
+
+    Attributes
+    ----------
+    attack, threat : str
+        Its name, and whose place the attacker has.
+    text : str
+        One sentence, without the name.
+    """
+
+    attack: str
+    threat: str
+    text: str
+
+
+def findings(shown: Sequence[Row], cells: Sequence[Cell]) -> list[Finding]:
+    """Return a sentence for each attack.
+
+    Parameters
+    ----------
+    shown : sequence of Row
+        The strongest of each cell, pooled.
+    cells : sequence of Cell
+
+    Returns
+    -------
+    list of Finding
+    """
+    return [
+        Finding(attack, threats_text([each.row for each in of]), sentence(of))
+        for attack, of in judged(shown, cells).items()
+    ]
+
+
+def sentence(of: Sequence[Judged]) -> str:
+    """Return what one attack shows, which protections stop it, and the weakest noise that does.
+
+    A protection counts as stopping an attack only where the attack shows something without it.
+
+    Parameters
+    ----------
+    of : sequence of Judged
+        The attack's cells, in the order of the matrix.
+
+    Returns
+    -------
+    str
+        Ends with a full stop.
+    """
+    works = any(each.verdict == "above baseline" for each in of)
+    clauses = [*_unprotected(of, works), *(_protected(of) if works else ()), *_unknown(of)]
+    text = "; ".join(clauses)
+    return text[:1].upper() + text[1:] + "."
+
+
+def _unprotected(of: Sequence[Judged], works: bool) -> Iterator[str]:
+    plain = [each for each in of if each.kind == "none"]
+    above = [each for each in plain if each.verdict == "above baseline"]
+    if above:
+        best = max(above, key=lambda each: each.share)
+        yield f"without protection: {_figure(best)}, baseline {baseline_text(best.row)}"
+    elif any(each.verdict == "at baseline" for each in plain):
+        here = next(each for each in plain if each.verdict == "at baseline")
+        yield f"it shows nothing even without protection: {_figure(here)}, as its baseline"
+    elif works:
+        worst = max(
+            (each for each in of if each.verdict == "above baseline"), key=lambda each: each.share
+        )
+        figures = f"{_figure(worst)}, baseline {baseline_text(worst.row)}"
+        yield f"at worst, under {_where(worst)}: {figures}"
+    elif any(each.verdict in STOPPED for each in of):
+        yield "it shows nothing in any cell that was played"
+
+
+def _protected(of: Sequence[Judged]) -> Iterator[str]:
+    """Yield what stops an attack and what does not: protections by name, noise by its weakest."""
+    others = [each for each in of if each.kind not in ("none", "local", "sum")]
+    failing = _named(others, lambda e: e.verdict == "above baseline" and not e.beside)
+    starving = _named(others, lambda e: e.verdict == "not applicable")
+    stopping = _named(others, lambda e: e.verdict == "at baseline")
+    if failing:
+        yield f"{_listed(failing)} {_do(failing)} not stop it"
+    if stopping:
+        alone = "stop it" if _are_several(stopping) else "stops it"
+        yield f"{_listed(stopping)} {_do(stopping) if failing else alone}"
+    if starving:
+        keep = "keep" if _are_several(starving) else "keeps"
+        yield f"{_listed(starving)} {keep} from it what it needs"
+    beside = [each for each in others if each.beside]
+    for name in dict.fromkeys(each.row.protection for each in beside):
+        left = max((e for e in beside if e.row.protection == name), key=lambda each: each.share)
+        yield f"under {_where(left)}: still {_figure(left)}"
+    noised = [each for each in of if each.kind in ("local", "sum")]
+    series: dict[tuple[object, ...], list[Judged]] = {}
+    for each in noised:
+        series.setdefault(each.series, []).append(each)
+    reached = {key: _weakest(members) for key, members in series.items()}
+    for found in _loosest([each for each in reached.values() if each is not None]):
+        before = "that does" if failing or stopping else "that stops it"
+        yield f"the weakest noise {before} is {in_words(found.row.protection)}{_epsilon(found)}"
+    for key, members in series.items():
+        most = _strongest_above(members) if reached[key] is None else None
+        if most is not None:
+            yield f"under {_where(most)}{_epsilon(most)}: still {_figure(most)}"
+
+
+def _unknown(of: Sequence[Judged]) -> Iterator[str]:
+    open_ones = [e.verdict for e in of if e.verdict not in ("above baseline", *STOPPED)]
+    if open_ones:
+        counts = Counter(open_ones)
+        several = len(counts) > 1
+        reasons = ", ".join(
+            f"{verdict}: {n}" if several else verdict for verdict, n in counts.items()
+        )
+        cells = "1 cell says" if len(open_ones) == 1 else f"{len(open_ones)} cells say"
+        yield f"{cells} nothing ({reasons})"
+
+
+def _weakest(members: Sequence[Judged]) -> Judged | None:
+    """Return the least noise from which on all that was played stops the attack, in all settings.
+
+    Noise of which one setting says nothing is passed over; more of it decides.
+    """
+    levels: dict[tuple[float, float], list[Judged]] = {}
+    for each in members:
+        levels.setdefault(each.place[1:], []).append(each)
+    found = None
+    for level in sorted(levels, reverse=True):
+        verdicts = {each.verdict for each in levels[level]}
+        if "above baseline" in verdicts:
+            return found
+        if verdicts <= {*STOPPED} and "at baseline" in verdicts:
+            found = levels[level][0]
+    return found
+
+
+def _loosest(found: Sequence[Judged]) -> list[Judged]:
+    """Return the noise with the largest epsilon, which is compared and sigma is not."""
+    return [min(found, key=lambda each: each.place[1:])] if found else []
+
+
+def _strongest_above(members: Sequence[Judged]) -> Judged | None:
+    above = [each for each in members if each.verdict == "above baseline"]
+    return max(above, key=lambda each: (each.place, each.share), default=None)
+
+
+def _named(cells: Sequence[Judged], fits: Callable[[Judged], bool]) -> list[str]:
+    """Name the protections whose cells fit; with their settings, where others of them do not."""
+    names = []
+    for name in dict.fromkeys(each.row.protection for each in cells):
+        of = [each for each in cells if each.row.protection == name]
+        hit = [each for each in of if fits(each)]
+        if len(hit) == len(of):
+            names.append(in_words(name))
+        elif hit:
+            names.append(_within(in_words(name), [each.differs for each in hit]))
+    return names
+
+
+def _within(name: str, settings: Sequence[str]) -> str:
+    """Return a protection's name with the settings that are meant: "masks of 2 and 10 clients"."""
+    counts = [re.fullmatch(r"(\d+) clients", setting) for setting in settings]
+    if name == "masks" and all(counts):
+        return f"masks of {_listed([match[1] for match in counts if match])} clients"
+    return f"{name} ({'; '.join(settings)})"
+
+
+def in_words(protection: str) -> str:
+    """Return a protection's name as part of a sentence: "noise of 0.1 C", "masks with a clip".
+
+    Parameters
+    ----------
+    protection : str
+        As the table calls it.
+
+    Returns
+    -------
+    str
+        Unchanged where it follows no pattern of this package; quoted where it has a comma.
+    """
+    if "," in protection:  # in a list it would read as two
+        return f"“{protection}”"
+    text = re.sub(r"\bnoise (?=[\d.])", "noise of ", protection)
+    text = re.sub(r"^masked \+ ", "masks with ", text)
+    plain = {"masked": "masks", "clip": "a clip alone", "masks with clip": "masks with a clip"}
+    return plain.get(text, text)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = [*names[:_MOST_NAMED]]
+    if len(names) > _MOST_NAMED:
+        shown.append(f"{len(names) - _MOST_NAMED} more")
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def _do(names: Sequence[str]) -> str:
+    return "do" if _are_several(names) else "does"
+
+
+def _are_several(names: Sequence[str]) -> bool:
+    return len(names) > 1 or names[0].startswith("masks")
+
+
+def _figure(each: Judged) -> str:
+    return f"{each.row.metric} {value_text(each.row)}"
+
+
+def _where(each: Judged) -> str:
+    """Return protection and setting, as far as the attack has several."""
+    differs = f", {each.differs}" if each.differs else ""
+    return in_words(each.row.protection) + differs
+
+
+def _epsilon(each: Judged) -> str:
+    return "" if each.row.epsilon is None else f" (epsilon {epsilon_text(each.row)})"
