@@ -11,8 +11,8 @@ from zerosum.server.planning.plan import Outlook
 from zerosum.server.planning.spent_budget import ledger_header, planned_figures
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.observers import ObserverName
-from zerosum.server.runs.results import DEPLOYED
 from zerosum.server.runs.run_folder import LEDGER, RunFolder
+from zerosum.server.runs.run_summary import DEPLOYED
 from zerosum.server.spec import Experiment
 from zerosum.simulations.report import board_assumptions, board_words
 from zerosum.simulations.report.board_assumptions import shortened
