@@ -166,7 +166,21 @@ def _check_examples(task: Task, count: int, experiment: Experiment) -> None:
 
 
 def count_examples(task: Task, count: int, seed: int) -> int | None:
-    """Count the training records of all clients; None where that would take too long."""
+    """Count the training records of all clients; None where that would take too long.
+
+    Parameters
+    ----------
+    task : Task
+    count : int
+        Clients.
+    seed : int
+        Of the experiment.
+
+    Returns
+    -------
+    int or None
+        Records that cannot be read count as none.
+    """
     known = getattr(task, "num_examples", None)
     if known is not None:
         return int(known(count))

@@ -258,7 +258,7 @@ def test_words_choose_the_cells_and_a_continued_run_keeps_them(in_odd, tmp_path)
     assert json.loads((out / "attack.json").read_text())["only"] == ["first", "last b"]
     again = attack("--resume", out, "--only", "first")
     assert again.exit_code == 2
-    assert "--set and --only are the folder's" in again.output
+    assert "--only, --task and --run are the folder's" in again.output
 
 
 def test_words_of_no_cell_are_refused_before_a_folder_is_made(in_odd, tmp_path):

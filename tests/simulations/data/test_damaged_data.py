@@ -156,7 +156,7 @@ def test_what_is_no_npz_is_named(tmp_path: Path, load: Load, content: bytes) -> 
 
 
 def test_a_truncated_npz_is_named(tmp_path: Path) -> None:
-    whole = Path(digits_npz(tmp_path / "whole.npz").path or "").read_bytes()
+    whole = Path(str(digits_npz(tmp_path / "whole.npz").path)).read_bytes()
     for size in range(0, len(whole), 23):
         path = tmp_path / f"{size}.npz"
         path.write_bytes(whole[:size])
@@ -165,7 +165,7 @@ def test_a_truncated_npz_is_named(tmp_path: Path) -> None:
 
 
 def test_a_flipped_bit_is_noticed_or_harmless(tmp_path: Path) -> None:
-    whole = Path(digits_npz(tmp_path / "whole.npz").path or "").read_bytes()
+    whole = Path(str(digits_npz(tmp_path / "whole.npz").path)).read_bytes()
     expected = mnist(DataSpec(path=str(tmp_path / "whole.npz")))
     noticed = []
     for place in range(0, len(whole), 5):

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from zerosum.simulations.commands.sweep import _Shown
-from zerosum.simulations.sweeps import children, time_left
+from zerosum.simulations.sweeps import children
 from zerosum.simulations.sweeps.time_left import START_SECONDS, Pace
 from zerosum.simulations.terminal.durations import in_words
 from zerosum.simulations.terminal.progress import ProgressBar
@@ -23,17 +23,15 @@ def test_rounds_and_starts_are_shared_by_the_workers():
     assert pace.seconds_left == pytest.approx((99 * 3 + 10 * START_SECONDS) / 2)
 
 
-def test_the_time_left_moves_on_between_two_rounds(monkeypatch):
-    now = 100.0
-    monkeypatch.setattr(time_left.time, "monotonic", lambda: now)
-    pace = Pace(workers=1, cells_left=3, rounds_left=5)
+def test_the_time_left_moves_on_between_two_rounds():
+    pace = Pace(workers=2, cells_left=3, rounds_left=5)
     pace.round(4.0)
-    first = 4 * 4 + 3 * START_SECONDS
-    assert pace.seconds_left == first
-    now += 3
-    assert pace.seconds_left == first - 3
-    now += 600  # one cell hangs: what comes after it takes as long as before
-    assert pace.seconds_left == first - 4 - START_SECONDS
+    work = 4 * 4 + 3 * START_SECONDS
+    assert pace.seconds_left == work / 2
+    pace.running = [3.0, 1.0]
+    assert pace.seconds_left == (work - 4) / 2
+    pace.running = [600.0, 1.0]  # one cell hangs: what comes after it takes as long as before
+    assert pace.seconds_left == (work - 4 - START_SECONDS - 1) / 2
 
 
 def test_rounds_of_an_earlier_call_give_no_time_left():

@@ -7,12 +7,20 @@ import subprocess
 import sys
 import threading
 import time
+from io import StringIO
 
 import pytest
 import typer
+from rich.console import Console
 
 from zerosum.server.config import ConfigError
-from zerosum.simulations.terminal.printable import printable, printable_lines, shell_command
+from zerosum.simulations.terminal import signals
+from zerosum.simulations.terminal.printable import (
+    printable,
+    printable_lines,
+    shell_command,
+    whole_words,
+)
 from zerosum.simulations.terminal.signals import (
     Terminated,
     interruptible,
@@ -203,3 +211,25 @@ def test_a_printed_command_is_one_line_that_a_shell_reads_back(name):
     assert said.isprintable()
     shown = subprocess.run(["bash", "-c", said], capture_output=True, check=True).stdout
     assert os.fsdecode(shown) == name * 2
+
+
+def test_a_terminal_breaks_no_path_and_no_command():
+    said = "Interrupted. 8 of 60 cells are over, and the rounds of the others are kept in runs/s2."
+    command = "zerosum sweep --resume " + "a-long-folder/" * 8
+    text = f"\n{said}\nContinue with:\n{command}"
+    terminal = Console(file=StringIO(), width=80, force_terminal=True)
+    lines = whole_words(text, terminal).split("\n")
+    assert [len(line) <= 80 for line in lines[:-1]] == [True] * 4
+    assert lines == ["", said.removesuffix(" runs/s2."), "runs/s2.", "Continue with:", command]
+    assert whole_words(text, Console(file=StringIO(), width=80)) == text
+
+
+def test_an_interrupted_command_says_so_in_whole_words(monkeypatch):
+    shown = StringIO()
+    monkeypatch.setattr(
+        signals, "Console", lambda **kept: Console(file=shown, width=80, force_terminal=True)
+    )
+    path = "runs/" + "x" * 30
+    with pytest.raises(typer.Exit), interruptible(lambda: f"{'word ' * 10}{path}.", ()):
+        raise KeyboardInterrupt
+    assert f"\n{path}.\n" in shown.getvalue()

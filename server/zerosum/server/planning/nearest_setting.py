@@ -71,6 +71,17 @@ class HopelessPlan:
     def with_settings(self, settings: list[str], population: int | None = None) -> "HopelessPlan":
         """Return the plan after ``--set`` of each setting.
 
+        Parameters
+        ----------
+        settings : list of str
+            As ``"rounds=80"``.
+        population : int, optional
+            Clients, where they change.
+
+        Returns
+        -------
+        HopelessPlan
+
         Raises
         ------
         ConfigError

@@ -220,6 +220,10 @@ def planned_whole_run(experiment: Experiment, population: int, dimension: int) -
         Checked, its noise resolved.
     population, dimension : int
         Clients; trainable parameters.
+
+    Returns
+    -------
+    WholeRun or None
     """
     if not experiment.privacy.private:
         return None

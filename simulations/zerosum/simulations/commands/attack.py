@@ -22,7 +22,12 @@ from zerosum.simulations.commands.completions import (
     RUN_FOLDERS,
     words,
 )
-from zerosum.simulations.terminal.printable import printable, printable_lines, shell_command
+from zerosum.simulations.terminal.printable import (
+    printable,
+    printable_lines,
+    shell_command,
+    whole_words,
+)
 from zerosum.simulations.terminal.shell_completion import FOLDERS
 from zerosum.simulations.terminal.signals import interruptible
 from zerosum.simulations.terminal.user_errors import user_errors
@@ -176,7 +181,7 @@ def _asked_before(folder: Path, given: "AttackRequest", out: Path | None) -> "At
 
 def _say(words: str) -> None:
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    console.print(printable_lines(words))
+    console.print(whole_words(printable_lines(words), console))
 
 
 def _left(run: "AttackRun") -> str:

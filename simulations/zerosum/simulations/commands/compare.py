@@ -13,6 +13,7 @@ from zerosum.client.task import TaskError
 from zerosum.server.config import ConfigError
 from zerosum.simulations.commands.completions import RUN_FOLDERS
 from zerosum.simulations.terminal.loading import loading
+from zerosum.simulations.terminal.printable import whole_words
 from zerosum.simulations.terminal.shell_completion import FOLDERS
 from zerosum.simulations.terminal.user_errors import user_errors
 
@@ -53,7 +54,7 @@ def compare(
         console.print(line)
     for caution in comparison.cautions:
         console.print(f"Caution: {caution}", style="yellow")
-    console.print(f"Written: {', '.join(map(str, compared.files))}")
+    console.print(whole_words(f"Written: {', '.join(map(str, compared.files))}", console))
 
 
 def comparison_table(comparison: "Comparison") -> Table:

@@ -12,6 +12,7 @@ from zerosum.server.config import ConfigError
 from zerosum.server.privacy.rounding import epsilon_text, plain
 from zerosum.simulations.commands.completions import EXPERIMENTS, RUN_FOLDERS, SETTINGS
 from zerosum.simulations.terminal.loading import loading
+from zerosum.simulations.terminal.printable import whole_words
 from zerosum.simulations.terminal.shell_completion import FOLDERS
 from zerosum.simulations.terminal.signals import FAILED, continue_with, interruptible
 from zerosum.simulations.terminal.user_errors import user_errors
@@ -68,7 +69,8 @@ def sweep(
 
         asked = usual_workers(folder) if workers is None else workers
         console = Console(markup=False, highlight=False, soft_wrap=True)
-        console.print(f"{_count(folder)} in {folder.path}, {asked} at a time")
+        begun = f"{_count(folder)} in {folder.path}, {asked} at a time"
+        console.print(whole_words(begun, console))
         total = sum(cell.experiment.rounds for cell in folder.cells)
         with (
             interruptible(lambda: _left(folder, workers), ()),
@@ -78,7 +80,8 @@ def sweep(
             shown = _Shown(bar, folder, total)
             errors = complete(folder, asked, look=shown.look, ended=shown.ended)
     done = len(folder.cells) - len(errors)
-    console.print(f"{done} of {_count(folder)} completed; table: {folder.path / 'sweep.csv'}")
+    table = folder.path / "sweep.csv"
+    console.print(whole_words(f"{done} of {_count(folder)} completed; table: {table}", console))
     if done:
         console.print(f"Compare them with: zerosum compare {folder.path}")
     if errors:
@@ -138,7 +141,7 @@ class _Shown:
         from zerosum.simulations.terminal.durations import left_in_words
 
         left = pace.seconds_left
-        self._left = "" if left is None else f", {left_in_words(left)}"
+        self._left = f", {left_in_words(left)}" if left and pace.cells_left else ""
         done = self._total - pace.rounds_left
         words = f"{self._over}/{len(self._folder.cells)} cells  round {done}/{self._total}"
         self._bar.show(words, done, left=left)

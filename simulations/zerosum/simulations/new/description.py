@@ -107,7 +107,29 @@ def here(error: DataError) -> str:
 
 
 def targets_of(labels: np.ndarray, key: str, target: str) -> tuple[list[str] | None, float, float]:
-    """Return (classes, 0, 1), or (None, centre, scale) of values to regress on."""
+    """Return the classes of labels, or centre and scale of values to regress on.
+
+    Parameters
+    ----------
+    labels : numpy.ndarray
+        Shape (n,).
+    key : str
+        Begins every message.
+    target : str
+        ``data.target``.
+
+    Returns
+    -------
+    classes : list of str or None
+        None of values.
+    centre, scale : float
+        0 and 1 of classes.
+
+    Raises
+    ------
+    ConfigError
+        If a label is missing, it is open what they are, or there are too many classes.
+    """
     try:
         check_complete(labels, key)
         valued = are_values(labels, key, target)
@@ -137,7 +159,20 @@ def scale_of(labels: np.ndarray) -> tuple[float, float]:
 
 
 def said_of(label: str, classes: list[str] | None) -> str:
-    """Return in words what a label is."""
+    """Return in words what a label is.
+
+    Parameters
+    ----------
+    label : str
+        As it was named.
+    classes : list of str or None
+        None of values.
+
+    Returns
+    -------
+    str
+        The label with its classes.
+    """
     return f"label {label!r} ({kinds_said(classes)})"
 
 

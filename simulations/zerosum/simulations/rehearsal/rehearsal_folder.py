@@ -44,6 +44,10 @@ class RehearsedNodes:
     mark: str = ""
     data: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Take the list that JSON has for the tuple that was written."""
+        object.__setattr__(self, "data", tuple(self.data))
+
 
 @dataclass(frozen=True)
 class News:

@@ -129,6 +129,10 @@ def board_of_plan(planned: Outlook) -> BoardFacts:
     planned : Outlook
         With its experiment.
 
+    Returns
+    -------
+    BoardFacts
+
     Raises
     ------
     ConfigError

@@ -148,5 +148,15 @@ def setting(facts: "BoardFacts") -> str:
 
 
 def shortened(text: str, letters: int) -> str:
-    """Return a text of at most so many letters; one that was longer ends in dots."""
+    """Return a text of at most so many letters; one that was longer ends in dots.
+
+    Parameters
+    ----------
+    text : str
+    letters : int
+
+    Returns
+    -------
+    str
+    """
     return text if len(text) <= letters else f"{text[: letters - 1]}…"

@@ -275,8 +275,8 @@ def not_covered(facts: "BoardFacts") -> list[str]:
         "People with several records, or in the data of several clients: they risk more, as if "
         "each of their records were another person's."
         if thing == "record"
-        else "People whose records are with several clients: they risk more, as if each of them had "
-        "another person's."
+        else "People whose records are with several clients: they risk more, as if each of them "
+        "had another person's."
     )
     return [
         several,

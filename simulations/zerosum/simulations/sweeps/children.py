@@ -76,8 +76,17 @@ def run_cells(
                     running.remove(child)
                     _close(child)
                     _leave(folder, child, pace)
+                    pace.running = _begun(running)
+                    look(pace)
                     ended(child.cell, _reason(folder, child))
+            pace.running = _begun(running)
             look(pace)
+
+
+def _begun(running: Iterable[_Child]) -> list[float]:
+    """Return the seconds of each child, its rounds that are over left out."""
+    now = time.monotonic()
+    return [max(0.0, now - child.began - sum(child.seconds)) for child in running]
 
 
 def _start(folder: SweepFolder, cell: Cell) -> _Child:

@@ -1,6 +1,5 @@
 """How long the rest of a sweep takes, from the rounds that are over."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -20,6 +19,8 @@ class Pace:
         Cells at a time.
     cells_left, rounds_left : int
         Of all cells that are not over.
+    running : sequence of float
+        Seconds of each cell that runs, its rounds that are over left out.
     """
 
     workers: int
@@ -29,14 +30,13 @@ class Pace:
     round_seconds: float = 0.0
     cells_done: int = 0
     start_seconds: float = 0.0
-    _when: float = field(default_factory=time.monotonic, repr=False, compare=False)
+    running: Sequence[float] = field(default_factory=list)
 
     def round(self, seconds: float) -> None:
         """Count a round that took so long, in seconds."""
         self.rounds_left = max(0, self.rounds_left - 1)
         self.rounds_done += 1
         self.round_seconds += seconds
-        self._when = time.monotonic()
 
     def over(self, seconds: float, rounds: Sequence[float]) -> None:
         """Count a cell that ended.
@@ -51,7 +51,6 @@ class Pace:
         self.cells_left -= 1
         self.cells_done += 1
         self.start_seconds += max(0.0, seconds - sum(rounds))
-        self._when = time.monotonic()
 
     @property
     def seconds_left(self) -> float | None:
@@ -61,8 +60,7 @@ class Pace:
         start = self.start_seconds / self.cells_done if self.cells_done else START_SECONDS
         a_round = self.round_seconds / self.rounds_done
         work = self.rounds_left * a_round + self.cells_left * start
-        left = work / max(1, min(self.workers, self.cells_left))
-        # What runs since the last round was over is paid for, up to a start and a round: one that
-        # takes longer says nothing of those after it.
-        passed = min(time.monotonic() - self._when, start + a_round)
-        return max(0.0, left - passed)
+        # What a cell has begun is done, up to a start and a round: one that takes longer says
+        # nothing of those after it.
+        begun = sum(min(seconds, start + a_round) for seconds in self.running)
+        return max(0.0, work - begun) / max(1, min(self.workers, self.cells_left))

@@ -1,7 +1,12 @@
 """Make foreign text safe for a terminal or a line of a file."""
 
 import shlex
+import textwrap
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def printable(text: str) -> str:
@@ -12,6 +17,32 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """Return text as :func:`printable` does, but keep its line ends."""
     return "\n".join("".join(map(_seen, line)) for line in text.splitlines())
+
+
+def whole_words(text: str, console: "Console") -> str:
+    """Break lines between words on a terminal, which itself would break within a path.
+
+    Parameters
+    ----------
+    text : str
+        Lines. One that follows a colon at a line's end is a command, and stays one line.
+    console : Console
+        Where it is printed, with ``soft_wrap``; nothing is broken in a file or pipe.
+
+    Returns
+    -------
+    str
+        A word that is longer than a line has one of its own.
+    """
+    if not console.is_terminal:
+        return text
+    lines: list[str] = []
+    command = False
+    for line in text.split("\n"):
+        broken = textwrap.wrap(line, console.width, break_long_words=False, break_on_hyphens=False)
+        lines += [line] if command or not broken else broken
+        command = line.endswith(":")
+    return "\n".join(lines)
 
 
 def shell_command(words: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ from zerosum.client.files.operating_system import KILL
 from zerosum.client.task import TaskError, error_line
 from zerosum.server.config import ConfigError
 from zerosum.server.runs.run_outcome import NothingLearntError
-from zerosum.simulations.terminal.printable import printable_lines, shell_command
+from zerosum.simulations.terminal.printable import printable_lines, shell_command, whole_words
 
 INTERRUPTED = 128 + signal.SIGINT
 """Exit code after ctrl-C, as shells give it."""
@@ -218,4 +218,4 @@ def _words(left: Callable[[], str]) -> str:
 def _say(text: str) -> None:
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     with suppress(OSError):  # the terminal hung up
-        console.print(printable_lines(text))
+        console.print(whole_words(printable_lines(text), console))

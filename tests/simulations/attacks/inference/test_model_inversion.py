@@ -11,7 +11,6 @@ from zerosum.simulations.attacks.harness.interface import Case, Defense, Guess
 from zerosum.simulations.attacks.harness.play import Cell
 from zerosum.simulations.attacks.harness.play_all import play_all
 from zerosum.simulations.attacks.harness.results import rows_of
-from zerosum.simulations.attacks.inference import trained
 from zerosum.simulations.attacks.inference.model_inversion import (
     BEYOND,
     OTHERS,
@@ -58,7 +57,7 @@ def test_a_known_mean_digit_improves_the_images() -> None:
 @pytest.mark.parametrize("attack", [BLIND, KNOWING], ids=lambda attack: attack.adaptive)
 def test_an_untrained_model_leaves_the_baseline(attack) -> None:
     scene = SMALL.play(attack, PLAIN, 0)
-    task = trained._task(SMALL, RecordPool.drawn(SMALL, 0).candidates.take(np.arange(200)), 0)
+    task = SMALL.task_of(RecordPool.drawn(SMALL, 0).candidates.take(np.arange(200)), 0)
     untrained = replace(view_of(scene), vector=initial_vector(task, 0))
     rng = np.random.default_rng(0)
     figures = scored(attack, scene, attack.run(untrained, rng)["images"])

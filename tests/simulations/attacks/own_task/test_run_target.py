@@ -2,6 +2,7 @@
 
 import hashlib
 from functools import cache
+from typing import Any
 
 import numpy as np
 import own_tasks
@@ -17,10 +18,13 @@ from zerosum.simulations.attacks.harness.metrics import Ranking
 from zerosum.simulations.attacks.harness.partial_results import AttackRequest
 from zerosum.simulations.attacks.harness.results import POOLED, rows_of
 from zerosum.simulations.attacks.own_task import run_target
-from zerosum.simulations.attacks.own_task.cases import own_cases, run_defense
+from zerosum.simulations.attacks.own_task.cases import own_cases as typed_cases
+from zerosum.simulations.attacks.own_task.cases import run_defense
 from zerosum.simulations.attacks.own_task.released import pairs_of, release_of
 from zerosum.simulations.attacks.own_task.subject import Subject, subject_of_run
 from zerosum.simulations.attacks.run import attack_run
+
+own_cases: Any = typed_cases  # whose settings are of this library's own classes
 
 SECTIONS = {
     "rounds": 8,

@@ -1,5 +1,7 @@
 """Attacks on a task of one's own recover what leaks, and nothing under protection."""
 
+from typing import Any
+
 import numpy as np
 import own_tasks
 import pytest
@@ -11,9 +13,12 @@ from zerosum.simulations.attacks.harness.sealed_view import sealed
 from zerosum.simulations.attacks.inversion.differencing import Differencing
 from zerosum.simulations.attacks.inversion.first_layer import FirstLayer
 from zerosum.simulations.attacks.inversion.gradient_matching import GradientMatching
-from zerosum.simulations.attacks.own_task.cases import Unfit, fitting, own_cases
+from zerosum.simulations.attacks.own_task.cases import Unfit, fitting
+from zerosum.simulations.attacks.own_task.cases import own_cases as typed_cases
 from zerosum.simulations.attacks.own_task.scenes import hands_of
 from zerosum.simulations.attacks.own_task.subject import Subject, pool_of
+
+own_cases: Any = typed_cases  # whose settings are of this library's own classes
 
 PLAIN = Defense("plain")
 NOISED = Defense("local noise 3 C", clip=0.1, noise="local", sigma=3.0)

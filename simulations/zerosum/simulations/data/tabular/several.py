@@ -93,11 +93,7 @@ def read_tables(files: Sequence[Path], spec: DataSpec, ending: str | None = None
     lacking: dict[str, tuple[str, ...]] = {}
     for column in dict.fromkeys(name for table in tables for name in table.columns):
         left_out.pop(column, None)
-        joined = _joined(column, tables, sizes, names, spec)
-        if joined is None:
-            left_out[column] = "data.exclude"
-            continue
-        columns[column] = joined
+        columns[column] = _joined(column, tables, sizes, names, spec)
         absent = [n for n, table in zip(names, tables, strict=True) if column not in table.columns]
         if absent:
             lacking[column] = tuple(absent)
@@ -177,8 +173,8 @@ def _joined(
     sizes: Sequence[int],
     names: Sequence[str],
     spec: DataSpec,
-) -> np.ndarray | None:
-    """Return one column of all files, or None where it is excluded and of no one kind."""
+) -> np.ndarray:
+    """Return one column of all files; as objects where it is excluded and of no one kind."""
     parts = [table.columns.get(column) for table in tables]
     kinds = {
         name: _kind(part)
@@ -187,7 +183,10 @@ def _joined(
     }
     if len(set(kinds.values())) > 1:
         if column in spec.exclude:
-            return None
+            absent = [np.full(size, "", dtype=object) for size in sizes]
+            return np.concatenate(
+                [e if p is None else p.astype(object) for p, e in zip(parts, absent, strict=True)]
+            )
         first = next(iter(kinds))
         other = next(name for name in kinds if kinds[name] != kinds[first])
         odd = [
