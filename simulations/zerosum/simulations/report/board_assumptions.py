@@ -59,9 +59,14 @@ def _noise(facts: "BoardFacts") -> list[str]:
     privacy = facts.experiment.privacy
     said = []
     if privacy.model == "distributed":
+        adding = (
+            "All"
+            if privacy.honest_fraction == 1
+            else f"At least {percent(privacy.honest_fraction)} of the"
+        )
         said.append(
-            f"At least {percent(privacy.honest_fraction)} of the clients asked in a round add "
-            "their noise as agreed. A round that fewer answer is given up."
+            f"{adding} clients asked in a round add their noise as agreed. A round that fewer "
+            "answer is given up."
         )
     if privacy.model == "central":
         said.append("The server adds the noise, and shows nobody a sum before.")
