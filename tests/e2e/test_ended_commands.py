@@ -263,7 +263,11 @@ def test_attacks_that_go_on_are_those_that_were_asked_for(zerosum, tmp_path, mon
     attack(zerosum, "interrupt once", "cut")
     cases = {
         "--resume nowhere: it holds no run of attacks": ["--resume", "nowhere"],
-        "names, --suite, --seeds and --set are the folder's": ["imprint", "--resume", "cut"],
+        "names, --suite, --seeds, --set, --only, --task and --run are the folder's": [
+            "imprint",
+            "--resume",
+            "cut",
+        ],
         "give one of them": ["--resume", "cut", "--out", "other"],
     }
     for said, words in cases.items():

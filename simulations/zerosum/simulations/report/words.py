@@ -17,7 +17,6 @@ from zerosum.server.runs.run_outcome import (
     best_in_words,
     nothing_learnt,
 )
-from zerosum.simulations.report.hopeless_run import hopeless_caution
 from zerosum.simulations.report.record import RunRecord
 
 COUNTS = "holds for readers of the public report; this one shows counts"
@@ -239,6 +238,9 @@ def _run_cautions(run: RunRecord) -> list[str]:
     if run.finished:
         worse = [not_better(run.summary), *worse_losses(run.summary, run.rounds)]
         sentences += [f"{clause[:1].upper()}{clause[1:]}." for clause in worse if clause]
+    # Not above: a plan loads torch, and reports of queries do without it.
+    from zerosum.simulations.report.hopeless_run import hopeless_caution
+
     sentences += hopeless_caution(run)
     sentences += _failures(run) + _cuts(run) + _lies(run)
     slots = sum(r.cohort for r in run.rounds)

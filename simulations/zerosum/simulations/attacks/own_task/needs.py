@@ -117,10 +117,11 @@ def _levels(facts: Facts, pool: Pool) -> str:
 
 
 _NEEDS: Mapping[type[object], tuple[Need, ...]] = {
-    GradientMatching: (_numbers, _labels, _output_biases, _steady),
+    # Dropout first: under it no layer is seen to give the outputs.
+    GradientMatching: (_numbers, _labels, _steady, _output_biases),
     FirstLayer: (_numbers, _whole_first_layer),
     LikeliestImage: (_numbers, _whole_first_layer, _labels, _steady),
-    FeatureInversion: (_numbers, _labels, _output_biases, _patches, _steady),
+    FeatureInversion: (_numbers, _labels, _steady, _output_biases, _patches),
     Differencing: (_numbers, _whole_first_layer),
     Repetition: (_numbers, _whole_first_layer, _labels, _levels),
     Imprint: (_numbers, _crafted_layer),
