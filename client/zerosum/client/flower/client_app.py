@@ -79,6 +79,7 @@ _KEYS = frozenset(
         "state-dir",
         "policy",
         "data-path",
+        "hold-out",  # by the tasks that `zerosum new` writes
         "server-paths",
         "device",
         *_CREDENTIALS,

@@ -349,7 +349,7 @@ def _measured(record: RoundRecord) -> str:
     whose = f" {UNTRAINED}" if record.untrained else ""
     for key in ("test_accuracy", "test_loss", "federated_accuracy", "federated_loss"):
         if key in record.metrics:
-            return f"{key.removeprefix('test_').replace('_', ' ')} {record.metrics[key]}{whose}"
+            return f"{key.removeprefix('test_').replace('_', ' ')} {record.metrics[key]:.4g}{whose}"
     return "not tested"
 
 

@@ -19,6 +19,8 @@ from zerosum.server.flower.node_registry import NodeRegistry, meet
 from zerosum.server.private_sum.coordinator import Nodes
 from zerosum.server.spec import DeploymentSpec
 
+log = logging.getLogger("zerosum.server")
+
 
 def is_simulation(grid: Grid) -> bool:
     """Return whether this is the grid of Flower's simulation runtime: our own process says so.
@@ -159,6 +161,8 @@ def met_nodes(
     ConfigError
         If somebody is still missing after ``start_timeout``.
     """
+    log.info("waiting for nodes, %g s at most", spec.start_timeout)
     met = meet(grid, spec, roster)
+    log.info("all %d nodes are there", len(met.by_index))
     registry = NodeRegistry(grid, spec, dict(met.by_index))
     return registry, Nodes(registry.by_index, met.roster)
