@@ -18,6 +18,7 @@ from zerosum.server.config import ConfigError, parse_experiment
 from zerosum.simulations import api, load_experiment
 from zerosum.simulations.commands.main import app
 from zerosum.simulations.config import experiment_names
+from zerosum.simulations.data.data_files import DataError
 from zerosum.simulations.new import Kind
 from zerosum.simulations.new.app import Asked, Made, make_app
 from zerosum.simulations.new.kinds import package_of
@@ -120,6 +121,15 @@ def test_a_record_moves_its_own_input_and_no_other(tmp_path: Path) -> None:
     changed = (before != after).any(dim=1).nonzero().flatten().tolist()
     assert changed == [5], "under unit = example, a mean that one record moves would be a leak"
     assert after.abs().max() <= 5
+
+
+def test_an_edited_label_that_reads_an_input_is_refused(tmp_path: Path) -> None:
+    names = hospitals(tmp_path)
+    code = made_of(tmp_path, "edited-app").folder / "edited_app" / "data.py"
+    code.write_text(code.read_text().replace('LABEL = "num > 0"', 'LABEL = "age > 50"'))
+    task = load_task(tmp_path / "edited-app", tmp_path)
+    with pytest.raises(DataError, match='"age", which is an input too'):
+        task.data(ClientInfo(index=0, count=4, node_config={"data-path": names[0]}))
 
 
 def test_a_node_that_holds_out_trains_on_what_the_simulation_gives_its_client(
