@@ -104,7 +104,7 @@ def test_an_optimizer_that_the_nodes_torch_lacks_is_declined(monkeypatch):
 
 def test_a_key_of_the_node_config_that_nothing_reads_is_named(caplog):
     caplog.set_level(logging.WARNING)
-    DeployedEnvironment(context(data_path="x", colour="red", device="cpu"))
+    DeployedEnvironment(context(data_path="x", colour="red", device="cpu", **{"hold-out": True}))
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2
     assert "colour is read by nothing" in said[0]

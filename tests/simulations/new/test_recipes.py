@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from zerosum.client.spec import ClientPolicy
-from zerosum.client.task import ClientInfo
+from zerosum.client.task import ClientInfo, TaskError
 from zerosum.server.config import ConfigError, parse_experiment
 from zerosum.simulations import api, load_experiment
 from zerosum.simulations.commands.main import app
@@ -146,6 +146,9 @@ def test_a_node_that_holds_out_trains_on_what_the_simulation_gives_its_client(
         held = ClientInfo(index=index, count=4, node_config={**config, "hold-out": True})
         assert len(whole[1]) == 120
         assert own.data(held)[0].tolist() == simulated[0].tolist()
+        text = ClientInfo(index=index, count=4, node_config={**config, "hold-out": "true"})
+        with pytest.raises(TaskError, match="write true or false"):
+            own.data(text)
 
 
 def test_a_file_that_lacks_a_declared_column_counts_it_as_missing(tmp_path: Path) -> None:

@@ -79,12 +79,13 @@ _KEYS = frozenset(
         "state-dir",
         "policy",
         "data-path",
+        "hold-out",
         "server-paths",
         "device",
         *_CREDENTIALS,
     }
 )
-"""What is read of a node's config; a task may read more."""
+"""What is read of a node's config; apps of ``zerosum new`` read ``hold-out``, a task may more."""
 
 _REFUSALS = (
     Declined,
