@@ -105,6 +105,10 @@ def test_nothing_stops_an_attack_that_shows_nothing_without_protection():
     text = said(Played(PLAIN, figure=AT), Played(MASKED, figure=AT))
     assert text == "It shows nothing even without protection: PSNR 12 dB, as its baseline."
     assert said(Played(MASKED, figure=AT)) == "It shows nothing in any cell that was played."
+    assert said(Played(PLAIN, figure=AT), Played(CLIP), Played(MASKED, figure=AT)) == (
+        "It shows nothing without protection: PSNR 12 dB, as its baseline; at worst, under a clip "
+        "alone: PSNR 112 dB, baseline 12 dB."
+    )
 
 
 def test_without_an_unprotected_cell_the_worst_one_is_named():

@@ -73,28 +73,31 @@ def sentence(of: Sequence[Judged]) -> str:
     str
         Ends with a full stop.
     """
-    works = any(each.verdict == "above baseline" for each in of)
-    clauses = [*_unprotected(of, works), *(_protected(of) if works else ()), *_unknown(of)]
+    above = [each for each in of if each.verdict == "above baseline"]
+    plain = [each for each in of if each.kind == "none"]
+    idle = any(each.verdict == "at baseline" for each in plain)
+    # Seen above its baseline under a protection alone, it is stopped by none: luck, or a new leak.
+    works = any(each.kind == "none" for each in above) or (bool(above) and not idle)
+    clauses = [*_unprotected(of, above), *(_protected(of) if works else ()), *_unknown(of)]
     text = "; ".join(clauses)
     return text[:1].upper() + text[1:] + "."
 
 
-def _unprotected(of: Sequence[Judged], works: bool) -> Iterator[str]:
+def _unprotected(of: Sequence[Judged], above: Sequence[Judged]) -> Iterator[str]:
     plain = [each for each in of if each.kind == "none"]
-    above = [each for each in plain if each.verdict == "above baseline"]
-    if above:
-        best = max(above, key=lambda each: each.share)
+    if open_ones := [each for each in above if each.kind == "none"]:
+        best = max(open_ones, key=lambda each: each.share)
         yield f"without protection: {_figure(best)}, baseline {baseline_text(best.row)}"
-    elif any(each.verdict == "at baseline" for each in plain):
-        here = next(each for each in plain if each.verdict == "at baseline")
-        yield f"it shows nothing even without protection: {_figure(here)}, as its baseline"
-    elif works:
-        worst = max(
-            (each for each in of if each.verdict == "above baseline"), key=lambda each: each.share
-        )
+        return
+    here = next((each for each in plain if each.verdict == "at baseline"), None)
+    if here is not None:
+        shows = "it shows nothing" if above else "it shows nothing even"
+        yield f"{shows} without protection: {_figure(here)}, as its baseline"
+    if above:
+        worst = max(above, key=lambda each: each.share)
         figures = f"{_figure(worst)}, baseline {baseline_text(worst.row)}"
         yield f"at worst, under {_where(worst)}: {figures}"
-    elif any(each.verdict in STOPPED for each in of):
+    elif here is None and any(each.verdict in STOPPED for each in of):
         yield "it shows nothing in any cell that was played"
 
 
