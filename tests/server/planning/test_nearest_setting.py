@@ -56,6 +56,18 @@ def test_a_tenth_of_epsilon_less_is_still_hopeless(found: dict[str, list[str]]) 
     assert hopeless([f"privacy.epsilon={epsilon - 0.1:g}"])
 
 
+def test_where_an_option_sets_epsilon_the_same_option_is_pasted_behind_it(
+    found: dict[str, list[str]],
+) -> None:
+    rest = ["data.clients=15", "sampling.cohort=15"]
+    given = plan("digits", rest, population=15, dimension=DIMENSION, epsilon=3)
+    (line,) = (near.line for near in given.nearest if "epsilon_" in near.says.split()[0])
+    epsilon = found["privacy.epsilon"][0].split("=")[1]
+    assert line == f"--epsilon {epsilon}"
+    assert not plan("digits", rest, population=15, dimension=DIMENSION, epsilon=float(epsilon)
+                    ).hopeless  # fmt: skip
+
+
 def test_rounds_are_named_where_the_noise_is_given_and_one_less_is_hopeless() -> None:
     given = experiment("rounds=2", "privacy.noise_multiplier=8", "data.clients=100",
                        "sampling.cohort=100")  # fmt: skip

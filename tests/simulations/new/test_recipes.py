@@ -13,11 +13,12 @@ import pytest
 from typer.testing import CliRunner
 
 from zerosum.client.spec import ClientPolicy
-from zerosum.client.task import ClientInfo
+from zerosum.client.task import ClientInfo, TaskError
 from zerosum.server.config import ConfigError, parse_experiment
 from zerosum.simulations import api, load_experiment
 from zerosum.simulations.commands.main import app
 from zerosum.simulations.config import experiment_names
+from zerosum.simulations.data.data_files import DataError
 from zerosum.simulations.new import Kind
 from zerosum.simulations.new.app import Asked, Made, make_app
 from zerosum.simulations.new.kinds import package_of
@@ -122,6 +123,15 @@ def test_a_record_moves_its_own_input_and_no_other(tmp_path: Path) -> None:
     assert after.abs().max() <= 5
 
 
+def test_an_edited_label_that_reads_an_input_is_refused(tmp_path: Path) -> None:
+    names = hospitals(tmp_path)
+    code = made_of(tmp_path, "edited-app").folder / "edited_app" / "data.py"
+    code.write_text(code.read_text().replace('LABEL = "num > 0"', 'LABEL = "age > 50"'))
+    task = load_task(tmp_path / "edited-app", tmp_path)
+    with pytest.raises(DataError, match='"age", which is an input too'):
+        task.data(ClientInfo(index=0, count=4, node_config={"data-path": names[0]}))
+
+
 def test_a_node_that_holds_out_trains_on_what_the_simulation_gives_its_client(
     tmp_path: Path,
 ) -> None:
@@ -136,6 +146,9 @@ def test_a_node_that_holds_out_trains_on_what_the_simulation_gives_its_client(
         held = ClientInfo(index=index, count=4, node_config={**config, "hold-out": True})
         assert len(whole[1]) == 120
         assert own.data(held)[0].tolist() == simulated[0].tolist()
+        text = ClientInfo(index=index, count=4, node_config={**config, "hold-out": "true"})
+        with pytest.raises(TaskError, match="write true or false"):
+            own.data(text)
 
 
 def test_a_file_that_lacks_a_declared_column_counts_it_as_missing(tmp_path: Path) -> None:

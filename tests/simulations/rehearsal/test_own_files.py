@@ -28,6 +28,8 @@ def test_files_come_in_the_order_of_their_nodes(files: Path) -> None:
     [
         (["0=a.csv", "0=b.csv"], "node 0 has a file already"),
         (["0=a.csv", "2=b.csv"], "no file for node 1"),
+        (["0=a.csv", "999999=b.csv"], "no file for node 1"),
+        (["0=a.csv", "9999999=b.csv"], "no node and file"),
         (["a.csv"], "no node and file"),
         (["-1=a.csv"], "no node and file"),
         (["0=a.csv", "1=absent.csv"], "it is not there"),
@@ -64,6 +66,9 @@ def test_the_servers_pattern_names_the_nodes_own_files(files: Path) -> None:
     (files / "folder" / "a.csv").write_text("another")
     same = [files / "a.csv", files / "folder" / "a.csv"]
     assert [file.resolve() for file in named_files(linked(same, files / "n [1]"))] == same
+    (files / ".c.csv").write_text("begins with a dot")
+    hidden = [files / "a.csv", files / ".c.csv"]
+    assert [file.resolve() for file in named_files(linked(hidden, files / "n [1]"))] == hidden
 
 
 def test_paths_lead_from_the_apps_folder(files: Path) -> None:

@@ -1,5 +1,6 @@
 """Pages for an ethics board: what they say of every kind of run, on exactly two sheets of A4."""
 
+import json
 import math
 import re
 import shutil
@@ -65,6 +66,12 @@ KINDS = {
     "deployed": facts(simulated=False),
     "ideal, local": facts("secagg.protocol=ideal", "privacy.model=central"),
     "unmasked": facts("secagg.protocol=none", "secagg.corruption=0.2"),
+    "unmasked, infinite": facts(
+        "secagg.protocol=none",
+        bounds={"release": bound("release", 2.5),
+                "local": no_bound("local", 1e-4, "it is added later", unit="example")},
+    ),
+    "unseeded": facts(seeded=False),
     "without": WITHOUT,
     "wide": facts("name='" + "W" * 80 + "'", hopeless=True, outcome="The model is right. " * 11,
                   population=10**9, dimension=10**10, epsilons=(700.0, 1e6, 1e12)),
@@ -161,6 +168,12 @@ def test_second_page_has_boxes_to_tick_and_places_to_sign(kind: str) -> None:
         ("client", "all patients of a site, together"),
         ("client", "The noise leaves little to learn"),
         ("unmasked", "The server what each client sends, by itself: nothing is masked"),
+        (
+            "unmasked",
+            "which reads what each client sends, can raise it to nearly 100 %",
+        ),
+        ("unmasked, infinite", "nothing limits how sure it can become"),
+        ("unseeded", "records lay on one machine. It protects nobody"),
         ("wide", "which is no protection to rely on"),
     ],
 )
@@ -232,6 +245,29 @@ def test_a_run_that_goes_on_is_charged_all_of_its_plan(run: RunFolder, tmp_path:
     whole = run.read_summary().epsilon
     for name in OBSERVERS:
         assert given.bounds[name].value == pytest.approx(whole[name].value, rel=1e-6)
+
+
+def test_a_run_that_goes_on_never_hides_what_nothing_bounds(run: RunFolder, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run.path, folder)
+    (folder / "summary.json").unlink()
+    first = json.loads((folder / "metrics.jsonl").read_text().splitlines()[0])
+    first["epsilon"]["release"] = None  # as JSON has infinity
+    (folder / "metrics.jsonl").write_text(json.dumps(first) + "\n")
+    given = board_of_run(RunFolder.open(folder))
+    assert not given.bounds["release"].finite
+    assert given.bounds["sum"].finite
+    (folder / "ledger.jsonl").unlink()
+    assert not board_of_run(RunFolder.open(folder)).bounds
+
+
+def test_files_of_ones_own_are_not_called_published() -> None:
+    own = facts("data.path=mine.npz")
+    given = replace(own, experiment=own.experiment.model_copy(update={"task": "mnist"}),
+                    public_records=None)  # fmt: skip
+    first = pages(given)[0]
+    assert "a published collection" not in first
+    assert "Unless these are published" in first
 
 
 def test_a_plan_has_pages_before_anything_runs(tmp_path: Path) -> None:

@@ -246,6 +246,13 @@ def test_nothing_is_overwritten_and_nothing_half_written(runs, tmp_path, monkeyp
     monkeypatch.setattr("zerosum.simulations.report.public.shutil.copyfile", full)
     with pytest.raises(ConfigError, match="No space left"):
         write_public_report(runs[0], tmp_path / "out")
+
+    def unnumbered(*_args):
+        raise OSError("the disk was taken out")
+
+    monkeypatch.setattr("zerosum.simulations.report.public.shutil.copyfile", unnumbered)
+    with pytest.raises(ConfigError, match="the disk was taken out"):
+        write_public_report(runs[0], tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept"]
 
 

@@ -85,7 +85,7 @@ _KEYS = frozenset(
         *_CREDENTIALS,
     }
 )
-"""What is read of a node's config; a task may read more."""
+"""What is read of a node's config; apps of ``zerosum new`` read ``hold-out``, a task may more."""
 
 _REFUSALS = (
     Declined,

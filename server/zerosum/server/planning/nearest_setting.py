@@ -60,6 +60,8 @@ class HopelessPlan:
         where it is given, as that of hospitals.
     examples : int or None
         Records of all clients together; None where they are not known.
+    epsilon_word : str
+        What sets the epsilon: an option of its own goes before every ``--set``.
     """
 
     experiment: Experiment
@@ -67,6 +69,7 @@ class HopelessPlan:
     dimension: int
     clients_word: str = ""
     examples: int | None = None
+    epsilon_word: str = "--set privacy.epsilon="
 
     def with_settings(self, settings: list[str], population: int | None = None) -> "HopelessPlan":
         """Return the plan after ``--set`` of each setting.
@@ -246,7 +249,7 @@ def _more_epsilon(plan: HopelessPlan) -> Nearest | None:
         return None
     observer = plan.experiment.privacy.epsilon_for
     says = f"epsilon_{observer} {least / 10:g} in place of {epsilon_text(before)}"
-    return Nearest(("--set", f"privacy.epsilon={least / 10:g}"), says)
+    return Nearest(tuple(shlex.split(f"{plan.epsilon_word}{least / 10:g}")), says)
 
 
 def _by_example(plan: HopelessPlan) -> Nearest | None:

@@ -109,6 +109,8 @@ def _planned(
     planned = outlook(resolved, population=population, dimension=dimension)
     if planned.hopeless:
         plan = HopelessPlan(experiment, population, dimension, clients, read.examples())
+        if epsilon is not None:
+            plan = replace(plan, epsilon_word="--epsilon ")
         planned = _with_nearest(planned, nearest_settings(plan))
     read_values: dict[str, Any] = {} if read.data is None else {"data": read.data}
     read_values |= {"public_records": read.public} if read.public else {}

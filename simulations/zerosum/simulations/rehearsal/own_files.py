@@ -13,6 +13,9 @@ from zerosum.simulations.rehearsal.processes import DeploymentError
 
 ALLOWED = "give each node its file, as --data 0=a.csv 1=b.csv 2=c.csv"
 
+DIGITS = 6
+"""Of a node's index, at most."""
+
 LINKS = "data"
 """Folder beside the nodes' own in which the server finds the files that it tests on."""
 
@@ -39,12 +42,12 @@ def own_files(words: Sequence[str]) -> tuple[str, ...]:
     named: dict[int, Path] = {}
     for word in words:
         index, sign, path = word.partition("=")
-        if not (sign and path and index.isascii() and index.isdigit()):
+        if not (sign and path and index.isascii() and index.isdigit() and len(index) <= DIGITS):
             raise DeploymentError(f"--data {word}: no node and file; {ALLOWED}")
         if int(index) in named:
             raise DeploymentError(f"--data {word}: node {int(index)} has a file already; {ALLOWED}")
         named[int(index)] = Path(path).expanduser().absolute()
-    absent = [number for number in range(max(named) + 1) if number not in named]
+    absent = [number for number in range(len(named)) if number not in named]
     if absent:
         numbers = ", ".join(map(str, absent[:10]))
         raise DeploymentError(f"--data names no file for node {numbers}; nodes count from 0")
@@ -170,7 +173,10 @@ def linked(files: Sequence[Path], folder: Path) -> str:
     place = folder / LINKS
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    same = len({file.name for file in files}) < len(files)
+    # A pattern passes over names that begin with a dot.
+    numbered = len({file.name for file in files}) < len(files) or any(
+        file.name.startswith(".") for file in files
+    )
     for number, file in enumerate(files):
-        (place / (f"{number}-{file.name}" if same else file.name)).symlink_to(file)
+        (place / (f"{number}-{file.name}" if numbered else file.name)).symlink_to(file)
     return str(Path(glob.escape(str(place))) / "*")

@@ -1,6 +1,5 @@
 """Write ``board.html``: two A4 pages by which an ethics board judges a run, or a plan of one."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +56,8 @@ class BoardFacts:
         Whether the noise leaves little to learn.
     source : str
         Where the figures come from.
+    seeded : bool
+        Whether that noise of a simulation can be drawn again.
     """
 
     experiment: Experiment
@@ -70,6 +71,7 @@ class BoardFacts:
     outcome: str
     hopeless: bool
     source: str
+    seeded: bool = True
 
 
 def write_board(folder: RunFolder | Path) -> Path:
@@ -118,6 +120,7 @@ def board_of_run(folder: RunFolder) -> BoardFacts:
         outcome=shortened(outcome(run)[1], MOST_OF_OUTCOME) if run.rounds else "",
         hopeless=whole is not None and whole.hopeless,
         source=f"the files of the run folder {run.name}",
+        seeded=bool(run.summary.noise_from_seed),
     )
 
 
@@ -205,11 +208,12 @@ def _bounds(run: RunRecord, folder: RunFolder) -> Mapping[ObserverName, EpsilonB
     """Return a run's bounds; of one that goes on those of its whole plan, or what is more.
 
     A board judges what was agreed to, and a run that a person ends for what it shows has spent it.
+    Without a ledger nothing says what the whole plan costs; no figure of a part stands for it.
     """
     if run.finished or not run.experiment.privacy.private:
         return run.bounds
     if not (folder.path / LEDGER).is_file():
-        return run.bounds
+        return {}
     planned = planned_figures(run.experiment, ledger_header(folder))
     return {
         name: bound if _value(run.bounds.get(name)) <= bound.value else run.bounds[name]
@@ -218,5 +222,5 @@ def _bounds(run: RunRecord, folder: RunFolder) -> Mapping[ObserverName, EpsilonB
 
 
 def _value(bound: EpsilonBound | None) -> float:
-    """Return a recorded figure; nothing recorded is no more than what is planned."""
-    return 0.0 if bound is None or math.isinf(bound.value) else bound.value
+    """Return a recorded figure, infinite too; nothing recorded is no more than what is planned."""
+    return 0.0 if bound is None else bound.value

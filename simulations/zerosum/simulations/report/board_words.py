@@ -196,7 +196,17 @@ def lead(facts: "BoardFacts") -> str:
     if facts.experiment.secagg.protocol == "pairwise" and other is not None and other.finite:
         to = "as far" if _to(other) == _to(bound) else f"to {_to(other)}"
         sentence += f" The server, or another client, can raise it {to}."
-    return sentence if name != "local" else _lead_local(facts, sentence)
+    if name == "local":
+        return _lead_local(facts, sentence)
+    return sentence + (_of_server(facts) if facts.experiment.secagg.protocol == "none" else "")
+
+
+def _of_server(facts: "BoardFacts") -> str:
+    """Return what a server can come to that no masks keep from what each client sends."""
+    bound = facts.bounds.get("local")
+    if bound is None or not bound.finite:
+        return " The server reads what each client sends: nothing limits how sure it can become."
+    return f" The server, which reads what each client sends, can raise it to {_to(bound)}."
 
 
 def _lead_local(facts: "BoardFacts", sentence: str) -> str:
@@ -244,6 +254,11 @@ def unprotected(facts: "BoardFacts") -> str:
             "How many records are public, as those that the model is tested on, is not recorded "
             "here. Nothing protects these."
         )
+    if facts.experiment.data.path is not None:
+        return (
+            "The model is tested on records of the files that it was given. Unless these are "
+            "published, nothing on these pages protects the people in them."
+        )
     return (
         "The model is tested on a published collection of records. Nothing on these pages is "
         "about the people in it."
@@ -260,10 +275,14 @@ def simulation(facts: "BoardFacts") -> str:
             "drawn again: that protects nobody. The limits are for a run across the clients."
         )
     if facts.simulated:
+        again = (
+            ", and its noise can be drawn again from a number that is written down (the seed)"
+            if facts.seeded
+            else ""
+        )
         return (
-            "This was a simulation: all records lay on one machine, and its noise can be drawn "
-            "again from a number that is written down (the seed). It protects nobody. The limits "
-            "are those of the same run across the clients."
+            f"This was a simulation: all records lay on one machine{again}. It protects nobody. "
+            "The limits are those of the same run across the clients."
         )
     return ""
 

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from zerosum.client.files.file_errors import reason
 from zerosum.server.config import ConfigError
 from zerosum.server.planning.public_part import (
     SETTINGS,
@@ -171,7 +172,8 @@ def _checked(run: Path, out: Path) -> Path:
     try:
         inside, outside = run.resolve(), out.resolve()
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a null byte
-        raise ConfigError(f"--public {str(out)[:200]!r} cannot be used: {error}") from None
+        why = reason(out, error)
+        raise ConfigError(f"--public {str(out)[:200]!r} cannot be used: {why}") from None
     if inside == outside or inside in outside.parents or outside in inside.parents:
         raise ConfigError(
             f"--public {out}: what is public and {run}, which shows counts, must not be in one "
@@ -185,7 +187,8 @@ def _checked(run: Path, out: Path) -> Path:
         if not outside.parent.is_dir():
             raise ConfigError(f"--public {out}: there is no folder {out.parent}; create it first")
     except OSError as error:
-        raise ConfigError(f"--public {str(out)[:200]!r} cannot be used: {error}") from None
+        why = reason(out, error)
+        raise ConfigError(f"--public {str(out)[:200]!r} cannot be used: {why}") from None
     return outside
 
 
@@ -198,6 +201,6 @@ def _whole(out: Path) -> Iterator[Path]:
         yield made
         made.rename(out)
     except OSError as error:
-        raise ConfigError(f"--public {out} cannot be written: {error.strerror}") from None
+        raise ConfigError(f"--public {out} cannot be written: {reason(out, error)}") from None
     finally:
         shutil.rmtree(made, ignore_errors=True)

@@ -1,7 +1,8 @@
 """The sentence of an attack, and its line of the matrix, against rows written by hand."""
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,6 +106,10 @@ def test_nothing_stops_an_attack_that_shows_nothing_without_protection():
     text = said(Played(PLAIN, figure=AT), Played(MASKED, figure=AT))
     assert text == "It shows nothing even without protection: PSNR 12 dB, as its baseline."
     assert said(Played(MASKED, figure=AT)) == "It shows nothing in any cell that was played."
+    assert said(Played(PLAIN, figure=AT), Played(CLIP), Played(MASKED, figure=AT)) == (
+        "It shows nothing without protection: PSNR 12 dB, as its baseline; at worst, under a clip "
+        "alone: PSNR 112 dB, baseline 12 dB."
+    )
 
 
 def test_without_an_unprotected_cell_the_worst_one_is_named():
@@ -135,6 +140,24 @@ def test_a_blurred_update_whose_image_is_seen_is_not_stopped():
     assert two_metrics(aside, 38.0).endswith("; masks stop it.")
 
 
+@dataclass(frozen=True)
+class Control:
+    name: str
+    control: bool = True
+
+
+@pytest.mark.parametrize("figure", [12.0, 112.0])
+def test_a_control_is_stopped_by_no_protection_and_doubted_where_it_shows_something(figure):
+    own = Defense("as in the run: masked + clip", masking="double", clip=1.0)
+    cells, outcomes = suite(Played(own), Played(own, clients=3, figure=figure))
+    control: Any = Control("an untrained model")
+    cells[1] = replace(cells[1], case=replace(cells[1].case, setting=control))
+    text = findings(shown_of(cells, outcomes), cells)[0].text
+    assert "the run's masks with a clip do not stop it" in text
+    assert "untrained" not in text.partition("do not stop it")[0]
+    assert ("doubt all of these" in text) == (figure > 12)
+
+
 def test_many_protections_are_counted_after_six():
     rules = [Defense(f"rule {n}", rule="median") for n in range(9)]
     assert "rule 4, rule 5 and 3 more do not stop it" in said(
@@ -150,6 +173,7 @@ def test_many_protections_are_counted_after_six():
         ("masked + clip", "masks with a clip"),
         ("masked + local noise 0.1 C", "masks with local noise of 0.1 C"),
         ("masked, no request hash", "“masked, no request hash”"),
+        ("as in the run: masked", "the run's masks"),
         ("my noise", "my noise"),
     ],
 )
@@ -161,6 +185,7 @@ def test_protections_have_columns_of_their_own():
     kinds = [kind_of(each) for each in (PLAIN, CLIP, MASKED, local(1), distributed(1))]
     assert kinds == ["none", "clip", "masks", "local", "sum"]
     assert kind_of(Defense("Krum", rule="krum")) == "rule"
+    assert kind_of(Defense("as in the run: plain")) == "none"
     # Rounding changes the setting, and no field of a defense: it is not taken for "plain".
     assert kind_of(Defense("rounded to 5 years")) == "other"
 

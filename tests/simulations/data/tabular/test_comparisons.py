@@ -127,6 +127,14 @@ def test_a_column_that_is_the_compared_one_in_other_words_is_refused(file: Path,
     assert "caution: grade is" in named.read["line"], "whoever names it, has it"
 
 
+@pytest.mark.parametrize("key", ["features", "exclude"])
+def test_a_key_that_names_the_compared_column_is_refused_with_the_cure(
+    file: Path, key: str
+) -> None:
+    with pytest.raises(DataError, match=f'data.{key}: column "num" is read by the label.*leave it'):
+        table(DataSpec.model_validate({"path": str(file), "label": "num > 0", key: ["num"]}))
+
+
 def test_the_control_a_column_that_merely_helps_is_an_input(file: Path) -> None:
     frame = pd.read_csv(file)
     near = (frame["num"] > 1).to_numpy(copy=True)

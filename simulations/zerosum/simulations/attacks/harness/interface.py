@@ -8,7 +8,7 @@ against the truth.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Final, Literal, Protocol
 
 import numpy as np
 from annotated_types import Ge
@@ -64,6 +64,10 @@ class ThreatModel:
         if not self.colluders or self.role == "malicious client":
             return self.role
         return f"{self.role} + {self.colluders}"
+
+
+OF_THE_RUN: Final = "as in the run: "
+"""Begins the name of a run's own protection."""
 
 
 @checked_dataclass(frozen=True, config=CHECKED)

@@ -8,7 +8,7 @@ from zerosum.client.spec import PrivacySpec
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.protections import planned_protections
 from zerosum.server.sampling import expected_cohort
-from zerosum.simulations.attacks.harness.interface import Attack, Case, Defense
+from zerosum.simulations.attacks.harness.interface import OF_THE_RUN, Attack, Case, Defense
 from zerosum.simulations.attacks.harness.play import Cell
 from zerosum.simulations.attacks.inference.trained import TrainedSetting
 from zerosum.simulations.attacks.inversion.two_cohorts import TwoCohorts
@@ -234,7 +234,7 @@ def run_defense(subject: Subject) -> Defense:
         *([f"{noise} noise {sigma:.3g} C"] if noise != "none" else []),
     ]
     return Defense(
-        f"as in the run: {' + '.join(words) or 'plain'}",
+        f"{OF_THE_RUN}{' + '.join(words) or 'plain'}",
         masking="double" if masked else "none",
         bits=experiment.encoding.bits,
         clip=privacy.clip,

@@ -78,6 +78,11 @@ class RunTarget:
         model = "an untrained model, a control" if self.untrained else "its released model"
         return f"{self.subject.label}: {model}"
 
+    @property
+    def control(self) -> bool:
+        """Return whether nothing can be learnt here: a sentence of the report counts it apart."""
+        return self.untrained
+
     def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
         """Draw members and others, and train reference models, where the attack asks for them."""
         found, release, pairs = (

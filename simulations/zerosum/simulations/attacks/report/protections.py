@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from zerosum.simulations.attacks.harness.interface import Defense
+from zerosum.simulations.attacks.harness.interface import OF_THE_RUN, Defense
 from zerosum.simulations.attacks.harness.play import Cell
 from zerosum.simulations.attacks.harness.results import Row, Verdict
 
@@ -23,7 +23,7 @@ KINDS: Mapping[Kind, str] = {
 }
 """Columns of the matrix, in its order."""
 
-UNPROTECTED = ("plain", "none", "no protection", "unprotected")
+UNPROTECTED = ("plain", "none", "no protection", "unprotected", f"{OF_THE_RUN}plain")
 """Names of protections that are none. By its fields alone, rounding would be none either."""
 
 _SAID_BY_THE_COLUMN: Mapping[Kind, tuple[str, ...]] = {
@@ -73,6 +73,8 @@ class Judged:
         Part of the way from the baseline to complete success, from 0 to 1; 0 unless above it.
     differs : str
         What of the setting's name tells it from the attack's other settings.
+    control : bool
+        Whether there is nothing to be learnt in its setting, whatever the protection.
     """
 
     row: Row
@@ -81,6 +83,7 @@ class Judged:
     verdict: Verdict
     share: float
     differs: str
+    control: bool = False
 
     @property
     def kind(self) -> Kind:
@@ -171,7 +174,7 @@ def judged(shown: Sequence[Row], cells: Sequence[Cell]) -> dict[str, list[Judged
 
 def _judge(of: Sequence[Row], cell: Cell, rows: Sequence[Row], differs: str) -> Judged:
     """Judge one cell, of which the strongest attacker's rows come first, then failed attackers'."""
-    defense = cell.case.protection
+    defense, control = cell.case.protection, bool(getattr(cell.case.setting, "control", False))
     counting = {metric.name for metric in cell.attack.metrics if metric.counts}
     own = [row for row in of if row.adaptive == of[0].adaptive]
     own = [row for row in own if row is own[0] or row.metric in counting]
@@ -183,9 +186,10 @@ def _judge(of: Sequence[Row], cell: Cell, rows: Sequence[Row], differs: str) -> 
     if above:
         metric = own[0].metric if own[0].metric in above else max(above, key=lambda m: above[m])
         row = next(row for row in own if row.metric == metric)
-        return Judged(row, own[0], defense, "above baseline", above[metric], differs)
+        return Judged(row, own[0], defense, "above baseline", above[metric], differs, control)
     failed = any(row.verdict == "failed" for row in of)
-    return Judged(own[0], own[0], defense, "failed" if failed else own[0].verdict, 0.0, differs)
+    verdict = "failed" if failed else own[0].verdict
+    return Judged(own[0], own[0], defense, verdict, 0.0, differs, control)
 
 
 def _gain(row: Row) -> float:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from zerosum.simulations.attacks.harness.interface import OF_THE_RUN
 from zerosum.simulations.attacks.harness.play import Cell
 from zerosum.simulations.attacks.harness.results import Row
 from zerosum.simulations.attacks.report.protections import Judged, judged
@@ -17,6 +18,8 @@ from zerosum.simulations.attacks.report.table import (
 
 _MOST_NAMED = 6
 """Protections of one clause; the matrix has all."""
+
+_RUNS = "the run's "
 
 STOPPED = ("at baseline", "not applicable")
 """Verdicts of a cell in which the attack shows nothing."""
@@ -61,7 +64,8 @@ def findings(shown: Sequence[Row], cells: Sequence[Cell]) -> list[Finding]:
 def sentence(of: Sequence[Judged]) -> str:
     """Return what one attack shows, which protections stop it, and the weakest noise that does.
 
-    A protection counts as stopping an attack only where the attack shows something without it.
+    A protection counts as stopping an attack only where the attack shows something without it. A
+    control, where nothing can be learnt, is stopped by nothing.
 
     Parameters
     ----------
@@ -73,28 +77,33 @@ def sentence(of: Sequence[Judged]) -> str:
     str
         Ends with a full stop.
     """
-    works = any(each.verdict == "above baseline" for each in of)
-    clauses = [*_unprotected(of, works), *(_protected(of) if works else ()), *_unknown(of)]
+    controls, of = [e for e in of if e.control], [e for e in of if not e.control]
+    above = [each for each in of if each.verdict == "above baseline"]
+    plain = [each for each in of if each.kind == "none"]
+    idle = any(each.verdict == "at baseline" for each in plain)
+    # Seen above its baseline under a protection alone, it is stopped by none: luck, or a new leak.
+    works = any(each.kind == "none" for each in above) or (bool(above) and not idle)
+    clauses = [*_unprotected(of, above), *(_protected(of) if works else ()), *_controls(controls)]
+    clauses += _unknown([*of, *controls])
     text = "; ".join(clauses)
     return text[:1].upper() + text[1:] + "."
 
 
-def _unprotected(of: Sequence[Judged], works: bool) -> Iterator[str]:
+def _unprotected(of: Sequence[Judged], above: Sequence[Judged]) -> Iterator[str]:
     plain = [each for each in of if each.kind == "none"]
-    above = [each for each in plain if each.verdict == "above baseline"]
-    if above:
-        best = max(above, key=lambda each: each.share)
+    if open_ones := [each for each in above if each.kind == "none"]:
+        best = max(open_ones, key=lambda each: each.share)
         yield f"without protection: {_figure(best)}, baseline {baseline_text(best.row)}"
-    elif any(each.verdict == "at baseline" for each in plain):
-        here = next(each for each in plain if each.verdict == "at baseline")
-        yield f"it shows nothing even without protection: {_figure(here)}, as its baseline"
-    elif works:
-        worst = max(
-            (each for each in of if each.verdict == "above baseline"), key=lambda each: each.share
-        )
+        return
+    here = next((each for each in plain if each.verdict == "at baseline"), None)
+    if here is not None:
+        shows = "it shows nothing" if above else "it shows nothing even"
+        yield f"{shows} without protection: {_figure(here)}, as its baseline"
+    if above:
+        worst = max(above, key=lambda each: each.share)
         figures = f"{_figure(worst)}, baseline {baseline_text(worst.row)}"
         yield f"at worst, under {_where(worst)}: {figures}"
-    elif any(each.verdict in STOPPED for each in of):
+    elif here is None and any(each.verdict in STOPPED for each in of):
         yield "it shows nothing in any cell that was played"
 
 
@@ -128,6 +137,14 @@ def _protected(of: Sequence[Judged]) -> Iterator[str]:
         most = _strongest_above(members) if reached[key] is None else None
         if most is not None:
             yield f"under {_where(most)}{_epsilon(most)}: still {_figure(most)}"
+
+
+def _controls(of: Sequence[Judged]) -> Iterator[str]:
+    """Yield that an attack shows something where there is nothing to be learnt."""
+    for each in of:
+        if each.verdict == "above baseline":
+            figure = f"{_figure(each)}, is above its baseline"
+            yield f"its control ({each.differs}), {figure} too: doubt all of these"
 
 
 def _unknown(of: Sequence[Judged]) -> Iterator[str]:
@@ -206,6 +223,8 @@ def in_words(protection: str) -> str:
     """
     if "," in protection:  # in a list it would read as two
         return f"“{protection}”"
+    if protection.startswith(OF_THE_RUN):
+        return f"{_RUNS}{in_words(protection.removeprefix(OF_THE_RUN))}"
     text = re.sub(r"\bnoise (?=[\d.])", "noise of ", protection)
     text = re.sub(r"^masked \+ ", "masks with ", text)
     plain = {"masked": "masks", "clip": "a clip alone", "masks with clip": "masks with a clip"}
@@ -224,7 +243,7 @@ def _do(names: Sequence[str]) -> str:
 
 
 def _are_several(names: Sequence[str]) -> bool:
-    return len(names) > 1 or names[0].startswith("masks")
+    return len(names) > 1 or names[0].removeprefix(_RUNS).startswith("masks")
 
 
 def _figure(each: Judged) -> str:

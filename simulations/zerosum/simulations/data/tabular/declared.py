@@ -88,7 +88,7 @@ def declared_inputs(
     return encode_inputs(columns, chosen, records=records, fill=True).inputs
 
 
-def declared_labels(table: Table, label: str, key: str) -> np.ndarray:
+def declared_labels(table: Table, label: str, key: str, features: Sequence[str] = ()) -> np.ndarray:
     """Return the labels of a file: those of a column, or the words of a comparison.
 
     Parameters
@@ -99,6 +99,8 @@ def declared_labels(table: Table, label: str, key: str) -> np.ndarray:
         A column, or a comparison as ``num > 0``.
     key : str
         The file; begins every error.
+    features : sequence of str
+        The columns that are inputs: none that the label is read from.
 
     Returns
     -------
@@ -108,9 +110,14 @@ def declared_labels(table: Table, label: str, key: str) -> np.ndarray:
     Raises
     ------
     DataError
-        If a column is missing, has gaps, or cannot be compared so.
+        If a column is missing, has gaps, cannot be compared so, or is an input too.
     """
     chosen = label_of(label, table.columns, f"{key}: label")
+    if both := [name for name in chosen.columns if name in features]:
+        raise DataError(
+            f'{key}: the label {label} is read from column "{both[0]}", which is an input too: a '
+            "model would learn nothing else; take it out of FEATURES"
+        )
     if chosen.predicate is None or chosen.words is None:
         return table.columns[chosen.name]
     truth = holds(chosen.predicate, table, f"{key}: label {label}")

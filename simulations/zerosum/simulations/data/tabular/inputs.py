@@ -102,6 +102,11 @@ def choose_inputs(table: Table, spec: DataSpec, public: np.ndarray) -> Chosen:
     reserved = {spec.label, spec.client_column}
     for key in ("features", "exclude"):
         for name in getattr(spec, key) or ():
+            if name in table.compared:
+                raise DataError(
+                    f'data.{key}: column "{name}" is read by the label, {spec.label}, and so no '
+                    "input; leave it out"
+                )
             require_column(table.columns, f"data.{key}", name)
     if both := [name for name in spec.features or () if name in spec.exclude]:
         raise DataError(
