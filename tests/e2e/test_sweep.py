@@ -63,7 +63,7 @@ def _noting(order, name, call, *arguments):
 
 @pytest.mark.slow
 def test_cells_run_side_by_side_and_each_is_the_run_that_it_would_be_alone(tmp_path, monkeypatch):
-    order = []
+    order: list[str] = []
     for name in ("_start", "_leave"):
         noted = partial(_noting, order, name, getattr(children, name))
         monkeypatch.setattr(children, name, noted)
