@@ -11,7 +11,7 @@ from client_answers import answer_by
 from zerosum.client import TaskError
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.training.compute import LocalComputation
-from zerosum.server.runs.run_folder import CLIENT_LOG, METRICS, SUMMARY
+from zerosum.server.runs.run_folder import CLIENT_LOG, METRICS, SUMMARY, TABLE
 from zerosum.server.runs.run_outcome import NothingLearntError
 from zerosum.simulations import api, load_experiment
 from zerosum.simulations.report import write_public_report, write_report
@@ -108,7 +108,7 @@ def test_the_traceback_is_in_the_clients_log_and_one_line_of_it_in_the_records(
     log = (result.folder / CLIENT_LOG).read_text()
     assert "secret-record-17" in log
     assert "Traceback" in log
-    shown = {METRICS, SUMMARY, "report.html"}
+    shown = {METRICS, TABLE, SUMMARY, "report.html"}
     for path in result.folder.rglob("*"):
         if path.is_file() and path.name != CLIENT_LOG:
             assert (b"secret-record-17" in path.read_bytes()) == (path.name in shown), path

@@ -5,7 +5,7 @@ training got into the model, ``BusyError`` where something else simulates in thi
 ``Result`` is what they return, and ``Result.open`` reads one of earlier; ``plan``
 says what an experiment buys and costs, ``attack`` what leaks; ``load_experiment`` reads one;
 ``sweep`` runs one over lists of values and seeds, in parallel, and returns a table; ``compare``
-sets methods side by side.
+sets methods side by side; ``write_board`` writes a run's two pages for an ethics board.
 Names are imported on first use: the command line answers --help without loading torch.
 """
 

@@ -7,5 +7,6 @@ from .commands.plan import plan as plan
 from .config import load_experiment as load_experiment
 from .engine.grid import InProcessGrid as InProcessGrid
 from .engine.one_at_a_time import BusyError as BusyError
+from .report.board import write_board as write_board
 from .sweeps.compare_runs import compare as compare
 from .sweeps.run_sweep import sweep as sweep

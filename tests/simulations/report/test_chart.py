@@ -8,7 +8,7 @@ from html import unescape
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from zerosum.simulations.report.chart import (
@@ -42,6 +42,7 @@ def said(value: float) -> str:
 
 
 @given(st.lists(FINITE, max_size=6))
+@example([5e-324])
 def test_linear_axis_holds_all_values_between_few_round_numbers(numbers: list[float]) -> None:
     axis = linear("y", numbers, said)
     assert axis.low < axis.high

@@ -14,8 +14,10 @@ _MOST_POINTS: Final = 300
 """Of a series: more cannot be told apart on a screen."""
 
 _MOST_TICKS: Final = 6
-_FARTHEST: Final = 1e300
 """A phone has room for so many numbers in a row."""
+
+_FARTHEST: Final = 1e300
+"""End of any axis; what is nearer to zero than its inverse is zero: steps between would not be."""
 
 
 @dataclass(frozen=True)
@@ -218,6 +220,9 @@ def linear(
     known = np.asarray(values, dtype=np.float64)
     # An axis ends where the difference of two ends would be no number any more.
     known = np.clip(known[np.isfinite(known)], -_FARTHEST, _FARTHEST)
+    known = np.where(
+        np.abs(known) < 1 / _FARTHEST, 0.0, known
+    )  # below it steps are rounded to none
     low = least if math.isfinite(least) else float(known.min(initial=math.inf))
     high = most if math.isfinite(most) else float(known.max(initial=-math.inf))
     low, high = (low, high) if math.isfinite(low) and math.isfinite(high) else (0.0, 1.0)

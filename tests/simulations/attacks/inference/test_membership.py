@@ -233,6 +233,17 @@ def test_lira_separates_gaussians_that_a_threshold_cannot(monkeypatch) -> None:
     assert area(seen[0][members], seen[0][~members]) < 0.65
 
 
+@pytest.mark.parametrize("online", [True, False])
+def test_reference_models_that_are_all_alike_tell_nothing(online) -> None:
+    """As untrained ones of a model that begins at zero: every score has a value."""
+    view = scene_of().view
+    alike = np.repeat(view.references[:1], len(view.references), axis=0)
+    rng = np.random.default_rng(0)
+    scores = Lira(online=online).run(replace(view, references=alike), rng)["scores"]
+    assert not scores.any()
+    assert Lira(online=online).run(view, rng)["scores"].any()  # the control
+
+
 def test_constant_scores_have_the_false_positive_rate() -> None:
     assert rate(np.zeros(50), np.zeros(300), 0.01) == pytest.approx(0.01)
     assert rate(np.array([2.0, 0.0]), np.arange(300) / 300, 0.01) == 0.5

@@ -177,9 +177,14 @@ class Lira(LossThreshold):
         target = scores_of(view, view.vector, inputs, labels)
         reference = np.stack([scores_of(view, each, inputs, labels) for each in view.references])
         mean_out, std_out = _gaussians(reference, ~view.reference_holds)
-        scores = (target - mean_out) / std_out
+        std_in = std_out
         if self.online:
             mean_in, std_in = _gaussians(reference, view.reference_holds)
+        if not (std_out and std_in):
+            # Models that are all alike, as untrained ones of zeros, set no record apart.
+            return Guess({"scores": self._blind(target)}, _cost(view))
+        scores = (target - mean_out) / std_out
+        if self.online:
             scores = (scores**2 - ((target - mean_in) / std_in) ** 2) / 2
             scores += math.log(std_out / std_in)
         return Guess({"scores": scores}, _cost(view))
