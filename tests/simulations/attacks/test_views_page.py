@@ -96,7 +96,7 @@ POISONED = PoisonedSetting(malicious=2, clients=4, rounds=2, hidden=8, task="dig
         (AnswersSetting(people=10, queries=20), set()),
         (TablesSetting(tables=2), set()),
         (ReleasedSetting(targets=5), set()),
-        (SMALL, set()),
+        (SMALL, {"blind_scores"}),
         (POISONED, {"honest"}),
     ],
     ids=lambda value: type(value).__name__,

@@ -118,7 +118,7 @@ def state(facts: "BoardFacts") -> str:
     )
 
 
-def computed(facts: "BoardFacts") -> list[str]:
+def what_is_computed(facts: "BoardFacts") -> list[str]:
     """Return what is computed, in sentences."""
     clients = "Several clients" if facts.population is None else count(facts.population, "client")
     size = "" if facts.dimension is None else f", {facts.dimension:,} numbers,"
