@@ -84,7 +84,10 @@ IMPORTS = """
 import importlib, pkgutil, warnings, zerosum
 from zerosum.client.files.operating_system import NOT_DEPLOYABLE
 warnings.simplefilter("ignore")
-EXTRAS = {"ray", "opacus", "flwr_datasets", "pyarrow", "opendp", "tensorboard", "jax", "pfl"}
+import sys
+sys.modules["wandb"] = None  # what it asks of a system that calls itself Linux is not pretended
+EXTRAS = {"ray", "opacus", "flwr_datasets", "pyarrow", "opendp", "tensorboard", "jax", "pfl",
+          "wandb", "mlflow"}
 
 def walk(path, prefix):
     for module in pkgutil.iter_modules(path, prefix):
