@@ -2,7 +2,6 @@
 
 import logging
 import pickle
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,7 +38,7 @@ from zerosum.simulations.attacks.report.sentences import Finding, findings
 from zerosum.simulations.attacks.report.table import to_markdown
 from zerosum.simulations.engine.one_at_a_time import alone
 from zerosum.simulations.report.compare_page import PlotKind
-from zerosum.simulations.terminal.durations import in_words
+from zerosum.simulations.terminal.durations import StepTimes, left_in_words
 from zerosum.simulations.terminal.logs import logged
 from zerosum.simulations.terminal.notebook import LiveLine
 
@@ -128,15 +127,15 @@ def attack(
         played.plots = plots
         for said in played.left_out:
             log.warning("%s", said)
-        line, before, began = LiveLine(), played.played, time.monotonic()
+        line, times = LiveLine(), StepTimes()
 
         def show(outcome: Outcome) -> None:
-            done = played.played
-            left = (time.monotonic() - began) / max(1, done - before) * (played.asked - done)
-            ends = f", {in_words(left)} left" if left else ""
-            line.show(f"{done} of {played.asked} plays{ends}")
+            times.step(played.played)
+            left = times.seconds_left(played.asked)
+            ends = f", {left_in_words(left)}" if left else ""
+            line.show(f"{played.played} of {played.asked} plays{ends}")
 
-        line.show(f"{before} of {played.asked} plays")
+        line.show(f"{played.played} of {played.asked} plays")
         try:
             played.play(1 if here else workers or cores(), show)
         finally:
