@@ -16,20 +16,23 @@ is configured as for :class:`zerosum.client.flower.client_app.DeployedEnvironmen
 Importing this imports neither torch nor dp_accounting.
 """
 
-import copy
 import logging
 import math
 from typing import cast
 
 import numpy as np
 from flwr.app import Context, Message, RecordDict
-from flwr.client import ClientFnExt
 from flwr.clientapp import ClientApp
-from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from zerosum.client.flower.app_request import AppRequest, only_arrays, stage_type
 from zerosum.client.flower.arrays import UnusableArraysError
 from zerosum.client.flower.client_app import DeployedEnvironment, build_app
+from zerosum.client.flower.flower_internals import (
+    ClientAppCallable,
+    ClientFn,
+    Mod,
+    changed_message,
+)
 from zerosum.client.flower.request_digest import config_digest, shown, shown_message
 from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.admission import Declined
@@ -194,7 +197,7 @@ def answered(
         )
         raise Declined(f"no answer to {category}: only private sums are answered here")
     app = build_app(lambda context: environment(context, message, call_next))
-    reply = app(_changed(message, stage, message.content), context)
+    reply = app(changed_message(message, stage, message.content), context)
     return Message(reply.content, reply_to=message)
 
 
@@ -213,7 +216,7 @@ class PrivateClientApp(ClientApp):
         Further mods, behind :func:`private_mod`.
     """
 
-    def __init__(self, client_fn: ClientFnExt | None = None, mods: list[Mod] | None = None) -> None:
+    def __init__(self, client_fn: ClientFn | None = None, mods: list[Mod] | None = None) -> None:
         super().__init__(client_fn, mods=[private_mod, *(mods or [])])
 
     def __call__(self, message: Message, context: Context) -> Message:
@@ -244,15 +247,6 @@ def _called(call_next: ClientAppCallable, message: Message, context: Context) ->
         for name in list(context.state):
             del context.state[name]
         context.state.update(changed | ours)
-
-
-def _changed(message: Message, message_type: str, content: RecordDict) -> Message:
-    """Return a copy of a message with another type and content."""
-    changed = copy.copy(message)
-    changed.__dict__["_metadata"] = copy.copy(message.metadata)
-    changed.metadata.message_type = message_type
-    changed.content = content
-    return changed
 
 
 def _weight(request: AppRequest, reply: RecordDict) -> float:
