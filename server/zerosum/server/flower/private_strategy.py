@@ -39,8 +39,7 @@ from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.config import ConfigError, parse_experiment
 from zerosum.server.flower.app_grid import AppGrid, StrategyGrid
 from zerosum.server.flower.app_rounds import AppRounds, AppRun, evaluation_privacy, in_words
-from zerosum.server.flower.node_registry import meet
-from zerosum.server.flower.server_app import read_keys
+from zerosum.server.flower.serving import ONE_PROCESS, is_simulation, nodes_of_app
 from zerosum.server.planning.preflight import prepare
 from zerosum.server.privacy.calibration import planned_figures, planned_run
 from zerosum.server.privacy.protections import evaluation_protection, planned_protections
@@ -246,6 +245,8 @@ class PrivateStrategy(Strategy):
                 log.info("PrivateStrategy, run folder: %s", run.folder.path.resolve())
                 if run.experiment.privacy.private:
                     log.info("PrivateStrategy: %s", PUBLISH)
+                if run.simulated:
+                    log.warning("PrivateStrategy: %s", ONE_PROCESS)
             if not result.arrays:  # Flower's result is empty until a round was completed
                 result.arrays = initial_arrays
             if why := rounds.nothing_learnt:
@@ -388,7 +389,7 @@ class PrivateStrategy(Strategy):
             raise ConfigError(f"initial_arrays: {error}") from None
         app_grid = AppGrid(grid, MessageType.TRAIN)
         log.info("PrivateStrategy waits for its nodes")
-        nodes = meet(app_grid, experiment.deployment, read_keys(experiment))
+        nodes = nodes_of_app(grid, app_grid, experiment.deployment, experiment.secagg.server)
         experiment = prepare(experiment, population=len(nodes), dimension=dimension)
         _check_accounted(experiment, len(nodes), dimension)
         _warn_of_statistics(experiment, initial)
@@ -406,7 +407,7 @@ class PrivateStrategy(Strategy):
             experiment=experiment,
             nodes=nodes,
             grid=app_grid,
-            coordinator=self._coordinator(app_grid, nodes, experiment),
+            coordinator=self._coordinator(app_grid, nodes, experiment, is_simulation(grid)),
             ledger=ledger,
             folder=folder,
             entropy=self.entropy,
@@ -415,9 +416,12 @@ class PrivateStrategy(Strategy):
             metrics=self._metrics,
             run_config=_run_config(grid) if self._run_config is None else self._run_config,
             own_cohorts=self._own_cohorts,
+            simulated=is_simulation(grid),
         )
 
-    def _coordinator(self, grid: AppGrid, nodes: Nodes, experiment: Experiment) -> Coordinator:
+    def _coordinator(
+        self, grid: AppGrid, nodes: Nodes, experiment: Experiment, simulated: bool
+    ) -> Coordinator:
         return Coordinator(
             grid,
             nodes,
@@ -426,7 +430,9 @@ class PrivateStrategy(Strategy):
             run_id=grid.run.run_id.to_bytes(_RUN_ID_BYTES, "little")
             + SystemRandomness().take(_RUN_ID_BYTES),
             entropy=self.entropy,
-            timeouts=experiment.deployment,
+            # Simulated nodes take turns on a few actors: all answer in the end, by an error if need
+            # be. They keep the lines of one session at a time, so nothing may ride along.
+            timeouts=None if simulated else experiment.deployment,
         )
 
     def _ledger(

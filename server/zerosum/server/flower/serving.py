@@ -7,19 +7,30 @@ import logging
 import shlex
 import sys
 from pathlib import Path
+from typing import Final
 
 from flwr.app import Context
 from flwr.serverapp import Grid
 
+from zerosum.client.flower.simulated_node import simulated_roster
 from zerosum.client.protocol.node_keys import ProvisioningError, read_roster
 from zerosum.secagg import Roster
 from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.config import ConfigError
-from zerosum.server.flower.node_registry import NodeRegistry, meet
+from zerosum.server.flower.node_registry import NodeRegistry, meet, simulated_nodes
 from zerosum.server.private_sum.coordinator import Nodes
 from zerosum.server.spec import DeploymentSpec
 
 log = logging.getLogger("zerosum.server")
+
+ONE_PROCESS: Final = (
+    "this is Flower's simulation runtime: one owner has every client's records and keys, and "
+    "nobody is protected; masks, noise and epsilon are those that nodes of their own would have"
+)
+"""Said at the start of a simulated run of somebody's app, and at its end."""
+
+SIMULATED: Final = {"name": "flower"}
+"""Engine of a run in Flower's simulation runtime."""
 
 
 def is_simulation(grid: Grid) -> bool:
@@ -166,3 +177,43 @@ def met_nodes(
     log.info("all %d nodes are there", len(met.by_index))
     registry = NodeRegistry(grid, spec, dict(met.by_index))
     return registry, Nodes(registry.by_index, met.roster)
+
+
+def nodes_of_app(grid: Grid, carrier: Grid, spec: DeploymentSpec, server: str) -> Nodes:
+    """Meet the nodes that somebody else's app runs on: a deployment's, or Flower's simulated ones.
+
+    Simulated nodes are all there at once, and their keys follow from the run's id: no roster is
+    read, whatever the settings name.
+
+    Parameters
+    ----------
+    grid : flwr.serverapp.Grid
+        Flower's own, which tells what this is.
+    carrier : flwr.serverapp.Grid
+        Carries the messages.
+    spec : DeploymentSpec
+        ``min_nodes``, how long to wait, and ``roster`` with its ``authority``.
+    server : str
+        What the server is trusted with: "malicious" or "semi-honest".
+
+    Returns
+    -------
+    Nodes
+        All clients of the run.
+
+    Raises
+    ------
+    ConfigError
+        If the roster cannot be used, or somebody is missing.
+    """
+    if not is_simulation(grid):
+        return meet(carrier, spec, read_deployment_keys(spec, server, "secagg.server"))
+    by_index = simulated_nodes(carrier)
+    if len(by_index) < spec.min_nodes:
+        raise ConfigError(
+            f"deployment.min_nodes = {spec.min_nodes} (min_available_nodes of a strategy), and "
+            f"the simulation has {len(by_index)} nodes: give it more, by num-supernodes of its "
+            "federation, or ask for fewer"
+        )
+    log.warning("%s", ONE_PROCESS)
+    return Nodes(by_index, simulated_roster(grid.run.run_id, len(by_index)))
