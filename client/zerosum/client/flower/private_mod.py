@@ -16,20 +16,23 @@ is configured as for :class:`zerosum.client.flower.client_app.DeployedEnvironmen
 Importing this imports neither torch nor dp_accounting.
 """
 
-import copy
 import logging
 import math
 from typing import cast
 
 import numpy as np
 from flwr.app import Context, Message, RecordDict
-from flwr.client import ClientFnExt
 from flwr.clientapp import ClientApp
-from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from zerosum.client.flower.app_request import AppRequest, only_arrays, stage_type
 from zerosum.client.flower.arrays import UnusableArraysError
 from zerosum.client.flower.client_app import DeployedEnvironment, SimulatedNode, build_app
+from zerosum.client.flower.flower_internals import (
+    ClientAppCallable,
+    ClientFn,
+    Mod,
+    changed_message,
+)
 from zerosum.client.flower.request_digest import config_digest, shown, shown_message
 from zerosum.client.flower.simulated_node import is_simulated
 from zerosum.client.protocol import flower_messages
@@ -220,7 +223,7 @@ def answered(
         raise Declined(f"no answer to {category}: only private sums are answered here")
     stands_in = environment or environment_of(context)
     app = build_app(lambda context: stands_in(context, message, call_next))
-    reply = app(_changed(message, stage, message.content), context)
+    reply = app(changed_message(message, stage, message.content), context)
     return Message(reply.content, reply_to=message)
 
 
@@ -239,7 +242,7 @@ class PrivateClientApp(ClientApp):
         Further mods, behind :func:`private_mod`.
     """
 
-    def __init__(self, client_fn: ClientFnExt | None = None, mods: list[Mod] | None = None) -> None:
+    def __init__(self, client_fn: ClientFn | None = None, mods: list[Mod] | None = None) -> None:
         super().__init__(client_fn, mods=[private_mod, *(mods or [])])
 
     def __call__(self, message: Message, context: Context) -> Message:
@@ -270,15 +273,6 @@ def _called(call_next: ClientAppCallable, message: Message, context: Context) ->
         for name in list(context.state):
             del context.state[name]
         context.state.update(changed | ours)
-
-
-def _changed(message: Message, message_type: str, content: RecordDict) -> Message:
-    """Return a copy of a message with another type and content."""
-    changed = copy.copy(message)
-    changed.__dict__["_metadata"] = copy.copy(message.metadata)
-    changed.metadata.message_type = message_type
-    changed.content = content
-    return changed
 
 
 def _weight(request: AppRequest, reply: RecordDict) -> float:

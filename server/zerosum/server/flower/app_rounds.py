@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
-from flwr.app.user_config import UserConfig
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict, UserConfig
 
 from zerosum.client.flower.app_request import AppRequest, only_arrays
 from zerosum.client.flower.arrays import ArrayLayout

@@ -14,9 +14,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
-from flwr.app.user_config import UserConfig
-from flwr.common.config import get_fused_config
+from flwr.app import (
+    ArrayRecord,
+    ConfigRecord,
+    Message,
+    MessageType,
+    MetricRecord,
+    UserConfig,
+)
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import (
     Bulyan,
@@ -33,6 +38,7 @@ from flwr.serverapp.strategy import (
 
 from zerosum.client.flower.app_request import TASK
 from zerosum.client.flower.arrays import ArrayLayout, UnusableArraysError
+from zerosum.client.flower.flower_internals import fused_config
 from zerosum.client.protocol.noise_source import Entropy, SystemEntropy
 from zerosum.client.protocol.protection import Protection
 from zerosum.secagg.randomness import SystemRandomness
@@ -466,9 +472,13 @@ class PrivateStrategy(Strategy):
 
 def _run_config(grid: Grid) -> UserConfig:
     """Return the run config that Flower hands every app of a run."""
-    run = grid.run
-    found = get_fused_config(run)  # {} without a FAB
-    return found or dict(run.override_config)
+    config = fused_config(grid.run)
+    if config is None:
+        raise ConfigError(
+            "this version of Flower does not tell a strategy the run config, to which masks are "
+            "bound: give it, PrivateStrategy(..., run_config=context.run_config)"
+        )
+    return config
 
 
 def _outermost() -> ConfigError:

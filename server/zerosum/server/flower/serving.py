@@ -12,6 +12,7 @@ from typing import Final
 from flwr.app import Context
 from flwr.serverapp import Grid
 
+from zerosum.client.flower.flower_internals import is_simulation_grid
 from zerosum.client.flower.simulated_node import simulated_roster
 from zerosum.client.protocol.node_keys import ProvisioningError, read_roster
 from zerosum.secagg import Roster
@@ -38,8 +39,7 @@ def is_simulation(grid: Grid) -> bool:
 
     What nodes say of themselves does not count: a seed is no noise in a deployment.
     """
-    module = sys.modules.get("flwr.superlink.grid.inmemory_grid")
-    return module is not None and isinstance(grid, module.InMemoryGrid)
+    return is_simulation_grid(grid)
 
 
 def show_log() -> None:
