@@ -35,6 +35,7 @@ from zerosum.client.flower.app_request import TASK
 from zerosum.client.flower.arrays import ArrayLayout, UnusableArraysError
 from zerosum.client.protocol.noise_source import Entropy, SystemEntropy
 from zerosum.client.protocol.protection import Protection
+from zerosum.secagg import Roster
 from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.config import ConfigError, parse_experiment
 from zerosum.server.flower.app_grid import AppGrid, StrategyGrid
@@ -387,8 +388,10 @@ class PrivateStrategy(Strategy):
         except UnusableArraysError as error:
             raise ConfigError(f"initial_arrays: {error}") from None
         app_grid = AppGrid(grid, MessageType.TRAIN)
-        log.info("PrivateStrategy waits for its nodes")
-        nodes = meet(app_grid, experiment.deployment, read_keys(experiment))
+        roster = read_keys(experiment)
+        _check_enough(self._strategy, roster)
+        log.info("PrivateStrategy waits for its nodes; run folder: %s", folder.path.resolve())
+        nodes = meet(app_grid, experiment.deployment, roster)
         experiment = prepare(experiment, population=len(nodes), dimension=dimension)
         _check_accounted(experiment, len(nodes), dimension)
         _warn_of_statistics(experiment, initial)
@@ -488,6 +491,16 @@ def _check_averages(strategy: Strategy) -> None:
 
 def _nodes_wanted(strategy: Strategy) -> int:
     return max(2, int(getattr(strategy, "min_available_nodes", 2)))
+
+
+def _check_enough(strategy: Strategy, roster: Roster | None) -> None:
+    """Refuse a strategy that would wait for more nodes than the roster has, without an end."""
+    wanted = _nodes_wanted(strategy)
+    if roster is not None and len(roster) < wanted:
+        raise ConfigError(
+            f"min_available_nodes = {wanted} of the strategy: the roster has {len(roster)} "
+            "clients, and no others are asked; set it to their number or fewer"
+        )
 
 
 def _check_accounted(experiment: Experiment, population: int, dimension: int) -> None:

@@ -4,9 +4,11 @@ Importing it imports neither torch nor dp_accounting.
 """
 
 import logging
+import os
 import shlex
 import sys
 from pathlib import Path
+from typing import Final
 
 from flwr.app import Context
 from flwr.serverapp import Grid
@@ -20,6 +22,10 @@ from zerosum.server.private_sum.coordinator import Nodes
 from zerosum.server.spec import DeploymentSpec
 
 log = logging.getLogger("zerosum.server")
+
+ROSTER: Final = "ZEROSUM_ROSTER"
+AUTHORITY: Final = "ZEROSUM_AUTHORITY"
+"""Environment of the SuperLink, which ServerApps inherit: keys of runs whose settings name none."""
 
 
 def is_simulation(grid: Grid) -> bool:
@@ -103,7 +109,9 @@ def named_folder(context: Context) -> tuple[Path, bool]:
 
 
 def read_deployment_keys(spec: DeploymentSpec, server: str, key: str) -> Roster | None:
-    """Read the roster of identity keys that a deployment names.
+    """Read the roster of identity keys that a deployment, or else the environment, names.
+
+    Nobody trusts a server for either: each node has its own authority, whose signature it checks.
 
     Parameters
     ----------
@@ -126,15 +134,20 @@ def read_deployment_keys(spec: DeploymentSpec, server: str, key: str) -> Roster 
     """
     if spec.roster is None and spec.authority is None and server != "malicious":
         return None
-    if spec.roster is None or spec.authority is None:
+    roster = spec.roster or os.environ.get(ROSTER)
+    authority = spec.authority or os.environ.get(AUTHORITY)
+    if not roster or not authority:
         raise ConfigError(
             f'{key} = "{server}": deployment.roster and deployment.authority are needed, with keys '
-            f'on the nodes; or write {key} = "semi-honest", and name it in each node\'s policy'
+            f"on the nodes, or {ROSTER} and {AUTHORITY} in the SuperLink's environment; or write "
+            f'{key} = "semi-honest", and name it in each node\'s policy'
         )
     try:
-        return read_roster(spec.roster, spec.authority)
+        return read_roster(roster, authority)
     except ProvisioningError as error:
-        raise ConfigError(f"deployment.{error}") from None
+        written = spec.roster if str(error).startswith("roster") else spec.authority
+        where = "deployment." if written else f"{ROSTER} and {AUTHORITY} of the environment: "
+        raise ConfigError(f"{where}{error}") from None
 
 
 def met_nodes(
