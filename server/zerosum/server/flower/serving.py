@@ -4,6 +4,7 @@ Importing it imports neither torch nor dp_accounting.
 """
 
 import logging
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -32,6 +33,10 @@ ONE_PROCESS: Final = (
 
 SIMULATED: Final = {"name": "flower"}
 """Engine of a run in Flower's simulation runtime."""
+
+ROSTER: Final = "ZEROSUM_ROSTER"
+AUTHORITY: Final = "ZEROSUM_AUTHORITY"
+"""Environment of the SuperLink, which ServerApps inherit: keys of runs whose settings name none."""
 
 
 def is_simulation(grid: Grid) -> bool:
@@ -114,7 +119,9 @@ def named_folder(context: Context) -> tuple[Path, bool]:
 
 
 def read_deployment_keys(spec: DeploymentSpec, server: str, key: str) -> Roster | None:
-    """Read the roster of identity keys that a deployment names.
+    """Read the roster of identity keys that a deployment, or else the environment, names.
+
+    Nobody trusts a server for either: each node has its own authority, whose signature it checks.
 
     Parameters
     ----------
@@ -137,15 +144,20 @@ def read_deployment_keys(spec: DeploymentSpec, server: str, key: str) -> Roster 
     """
     if spec.roster is None and spec.authority is None and server != "malicious":
         return None
-    if spec.roster is None or spec.authority is None:
+    roster = spec.roster or os.environ.get(ROSTER)
+    authority = spec.authority or os.environ.get(AUTHORITY)
+    if not roster or not authority:
         raise ConfigError(
             f'{key} = "{server}": deployment.roster and deployment.authority are needed, with keys '
-            f'on the nodes; or write {key} = "semi-honest", and name it in each node\'s policy'
+            f"on the nodes, or {ROSTER} and {AUTHORITY} in the SuperLink's environment; or write "
+            f'{key} = "semi-honest", and name it in each node\'s policy'
         )
     try:
-        return read_roster(spec.roster, spec.authority)
+        return read_roster(roster, authority)
     except ProvisioningError as error:
-        raise ConfigError(f"deployment.{error}") from None
+        written = spec.roster if str(error).startswith("roster") else spec.authority
+        where = "deployment." if written else f"{ROSTER} and {AUTHORITY} of the environment: "
+        raise ConfigError(f"{where}{error}") from None
 
 
 def met_nodes(
@@ -179,22 +191,18 @@ def met_nodes(
     return registry, Nodes(registry.by_index, met.roster)
 
 
-def nodes_of_app(grid: Grid, carrier: Grid, spec: DeploymentSpec, server: str) -> Nodes:
-    """Meet the nodes that somebody else's app runs on: a deployment's, or Flower's simulated ones.
+def simulated_app_nodes(grid: Grid, least: int) -> Nodes:
+    """Greet the nodes of Flower's simulation runtime on which somebody's app runs.
 
-    Simulated nodes are all there at once, and their keys follow from the run's id: no roster is
-    read, whatever the settings name.
+    All of them are there at once, and their keys follow from the run's id: no roster is read,
+    whatever the settings name.
 
     Parameters
     ----------
     grid : flwr.serverapp.Grid
-        Flower's own, which tells what this is.
-    carrier : flwr.serverapp.Grid
-        Carries the messages.
-    spec : DeploymentSpec
-        ``min_nodes``, how long to wait, and ``roster`` with its ``authority``.
-    server : str
-        What the server is trusted with: "malicious" or "semi-honest".
+        Carries messages that the app answers.
+    least : int
+        The fewest nodes that the run is for.
 
     Returns
     -------
@@ -204,16 +212,14 @@ def nodes_of_app(grid: Grid, carrier: Grid, spec: DeploymentSpec, server: str) -
     Raises
     ------
     ConfigError
-        If the roster cannot be used, or somebody is missing.
+        If one does not answer as it should, or there are too few.
     """
-    if not is_simulation(grid):
-        return meet(carrier, spec, read_deployment_keys(spec, server, "secagg.server"))
-    by_index = simulated_nodes(carrier)
-    if len(by_index) < spec.min_nodes:
-        raise ConfigError(
-            f"deployment.min_nodes = {spec.min_nodes} (min_available_nodes of a strategy), and "
-            f"the simulation has {len(by_index)} nodes: give it more, by num-supernodes of its "
-            "federation, or ask for fewer"
-        )
     log.warning("%s", ONE_PROCESS)
+    by_index = simulated_nodes(grid)
+    if len(by_index) < least:
+        raise ConfigError(
+            f"the simulation has {len(by_index)} nodes, and the run is for {least} and more "
+            "(deployment.min_nodes, or min_available_nodes of the strategy): raise num-supernodes "
+            "of the federation, or ask for fewer"
+        )
     return Nodes(by_index, simulated_roster(grid.run.run_id, len(by_index)))
