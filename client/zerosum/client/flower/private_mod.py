@@ -26,7 +26,7 @@ from flwr.clientapp import ClientApp
 
 from zerosum.client.flower.app_request import AppRequest, only_arrays, stage_type
 from zerosum.client.flower.arrays import UnusableArraysError
-from zerosum.client.flower.client_app import DeployedEnvironment, build_app
+from zerosum.client.flower.client_app import DeployedEnvironment, SimulatedNode, build_app
 from zerosum.client.flower.flower_internals import (
     ClientAppCallable,
     ClientFn,
@@ -34,6 +34,7 @@ from zerosum.client.flower.flower_internals import (
     changed_message,
 )
 from zerosum.client.flower.request_digest import config_digest, shown, shown_message
+from zerosum.client.flower.simulated_node import is_simulated
 from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.admission import Declined
 from zerosum.client.request import ModelRequest
@@ -137,6 +138,30 @@ class AppEnvironment(DeployedEnvironment):
         return reply.content
 
 
+class SimulatedApp(AppEnvironment, SimulatedNode):
+    """Somebody else's app on a node of Flower's simulation runtime, which has nothing of its own.
+
+    Its state, keys and open policy are a simulated node's. Its noise is the operating system's, as
+    on a node: nobody draws it again.
+    """
+
+
+def environment_of(context: Context) -> type[AppEnvironment]:
+    """Return what an app stands in: its own node, or one that Flower's simulation plays.
+
+    Parameters
+    ----------
+    context : flwr.app.Context
+        Of the node.
+
+    Returns
+    -------
+    type
+        By this process alone: nothing that a server sends makes a node a simulated one.
+    """
+    return SimulatedApp if is_simulated(context) else AppEnvironment
+
+
 def private_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Answer a stage of a private sum with the app's help; refuse anything else.
 
@@ -166,7 +191,7 @@ def answered(
     message: Message,
     context: Context,
     call_next: ClientAppCallable,
-    environment: type[AppEnvironment] = AppEnvironment,
+    environment: type[AppEnvironment] | None = None,
 ) -> Message:
     """Answer a message as :func:`private_mod` does, in an environment of a class of one's own.
 
@@ -174,8 +199,8 @@ def answered(
     ----------
     message, context, call_next
         As of :func:`private_mod`.
-    environment : type
-        What the client stands in.
+    environment : type, optional
+        What the client stands in; by default as :func:`environment_of` says.
 
     Returns
     -------
@@ -196,7 +221,8 @@ def answered(
             category,
         )
         raise Declined(f"no answer to {category}: only private sums are answered here")
-    app = build_app(lambda context: environment(context, message, call_next))
+    stands_in = environment or environment_of(context)
+    app = build_app(lambda context: stands_in(context, message, call_next))
     reply = app(changed_message(message, stage, message.content), context)
     return Message(reply.content, reply_to=message)
 
