@@ -7,7 +7,7 @@ units follow from them, from epsilon and from how many nodes are asked.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, log2
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import Field, ValidationError
 
@@ -22,6 +22,9 @@ from zerosum.server.analytics.asks import DEFAULT_HONEST_FRACTION, MechanismChoi
 from zerosum.server.analytics.query_plan import DEFAULT_DELTA
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.observers import ObserverName
+
+if TYPE_CHECKING:  # whose accountant takes a second to import
+    from zerosum.server.analytics.budget import Budget
 
 Shape: TypeAlias = int | tuple[int, ...] | None
 """Of a value: None a number, n a list of n of them, a tuple an array of that shape."""
@@ -121,6 +124,8 @@ class CostedSums:
 
     Attributes
     ----------
+    declared : mapping
+        As the ServerApp wrote it.
     sums : tuple of DeclaredSum
         In the order of the vector.
     privacy : SumPrivacy
@@ -129,6 +134,7 @@ class CostedSums:
         Of one sum, by observer; empty without noise.
     """
 
+    declared: Declared
     sums: tuple[DeclaredSum, ...]
     privacy: SumPrivacy
     receipts: Receipts
@@ -193,7 +199,8 @@ def cost_of(declared: Declared, terms: SumTerms, cohort: int) -> CostedSums:
         If something that is declared cannot be summed so.
     """
     if terms.model == "none" or terms.epsilon is None:
-        return CostedSums(_resolved(declared, terms, cohort), SumPrivacy(model="none"), {})
+        sums = _resolved(declared, terms, cohort)
+        return CostedSums(declared, sums, SumPrivacy(model="none"), {})
     from zerosum.server.analytics.costs import shared_noise
 
     sums = _resolved(declared, terms, cohort)
@@ -219,10 +226,10 @@ def cost_of(declared: Declared, terms: SumTerms, cohort: int) -> CostedSums:
         raise ConfigError(f"epsilon = {terms.epsilon:g}: {first_complaint(error)}") from None
     except ValueError as error:
         raise ConfigError(f"epsilon = {terms.epsilon:g}: {error}") from None
-    return CostedSums(sums, privacy, receipts)
+    return CostedSums(declared, sums, privacy, receipts)
 
 
-def budget_of(terms: SumTerms) -> "Any":
+def budget_of(terms: SumTerms) -> "Budget":
     """Return the budget of all sums; an accountant's, so that it is imported here."""
     from zerosum.server.analytics.budget import Budget
 
