@@ -65,8 +65,9 @@ def _tabular(rows: Sequence[Row]) -> str:
     first = rows[0]
     metric = f"{first.metric}, {first.unit}" if first.unit else first.metric
     titles = ("Protection", f"{metric} [95 %]", "Units", "Baseline", "Epsilon")
+    name, threats = escaped(first.attack), escaped(threats_text(rows))
     lines = [
-        f"\\noindent\\textbf{{{escaped(first.attack)}}} ({escaped(threats_text(rows))})\\par",
+        f"\\noindent\\textbf{{{name}}} ({threats})\\par\\nopagebreak",
         _BEGIN,
         r"\toprule",
         _line(titles),
