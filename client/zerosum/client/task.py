@@ -104,7 +104,8 @@ class Task(Protocol):
     ``public_metrics: Collection[str]``, names of those that are figures of the public test data
     alone; ``loss_unit: float``, by which reported losses are multiplied where targets were scaled;
     ``data_summary() -> dict | None``, what was read of a file, for the summary: ``line`` in
-    words, the rest for programs; and ``test_metrics(outputs, targets) -> Mapping[str, float]``,
+    words, the rest for programs; ``class_names: Sequence[str]``, what the classes 0, 1, ... are
+    called, for reports; and ``test_metrics(outputs, targets) -> Mapping[str, float]``,
     figures of all public test data at once, which no mean over examples gives (AUC, macro F1): see
     :mod:`zerosum.client.training.whole_set`. Without ``metrics``, integers that each name one of
     two or more outputs are scored by accuracy, and nothing else is.
