@@ -30,8 +30,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from zerosum.client.files.private_files import write_private
 from zerosum.client.flower.private_mod import private_mod
-from zerosum.client.protocol.node_keys import SignedRoster
-from zerosum.secagg import IdentityKey, Roster
+from zerosum.secagg import IdentityKey, Roster, SignedRoster
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.server.config import ConfigError
 from zerosum.server.flower.private_strategy import PrivateStrategy

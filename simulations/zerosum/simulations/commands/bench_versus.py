@@ -148,9 +148,7 @@ def _print_rounds(console: Console, settings: Values, rows: list[Values]) -> Non
                 "correct" if row["mean_correct"] else "[bold red]WRONG[/bold red]",
             )
         console.print(table)
-        console.print(
-            "Messages, bytes and CPU ms of a client; CPU s of the server for all of them."
-        )
+        console.print("Messages, bytes, CPU ms of a client; the server's CPU s for all of them.")
     for reason, scheme in reasons.items():
         who = "All" if len(reasons) == 1 and not done else scheme
         console.print(f"{who} left out: {reason}", highlight=False, soft_wrap=True)
