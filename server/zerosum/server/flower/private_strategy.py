@@ -442,6 +442,7 @@ class PrivateStrategy(Strategy):
 
     def _simulated(self, grid: AppGrid, experiment: Experiment) -> Nodes:
         """Greet the nodes that Flower's simulation runtime plays."""
+        log.warning("PrivateStrategy: %s", ONE_PROCESS)
         return simulated_app_nodes(grid, experiment.deployment.min_nodes)
 
     def _coordinator(
