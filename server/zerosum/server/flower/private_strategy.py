@@ -38,7 +38,8 @@ from zerosum.client.protocol.protection import Protection
 from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.config import ConfigError, parse_experiment
 from zerosum.server.flower.app_grid import AppGrid, StrategyGrid
-from zerosum.server.flower.app_rounds import AppRounds, AppRun, evaluation_privacy, in_words
+from zerosum.server.flower.app_rounds import AppRounds, evaluation_privacy, in_words
+from zerosum.server.flower.app_run import AppRun
 from zerosum.server.flower.node_registry import meet
 from zerosum.server.flower.server_app import read_keys
 from zerosum.server.planning.preflight import prepare
@@ -412,6 +413,7 @@ class PrivateStrategy(Strategy):
             entropy=self.entropy,
             weight_key=str(getattr(self._strategy, "weighted_by_key", "num-examples")),
             left_out=LeftOut.of(folder, experiment.deployment, nodes.roster),
+            rounds=rounds,
             metrics=self._metrics,
             run_config=_run_config(grid) if self._run_config is None else self._run_config,
             own_cohorts=self._own_cohorts,
@@ -427,6 +429,7 @@ class PrivateStrategy(Strategy):
             + SystemRandomness().take(_RUN_ID_BYTES),
             entropy=self.entropy,
             timeouts=experiment.deployment,
+            pipeline=experiment.deployment.pipeline,
         )
 
     def _ledger(
