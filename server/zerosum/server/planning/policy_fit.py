@@ -81,9 +81,14 @@ class PlannedRun:
         return ModelRequest(question, b"")
 
     @property
+    def asks_all(self) -> bool:
+        """Whether every round asks all nodes."""
+        return self.experiment.sampling.kind == "everyone"
+
+    @property
     def times(self) -> dict[Kind, int]:
         """How often a node is asked for each kind of sum: once, where not every round asks all."""
-        if self.experiment.sampling.kind != "everyone":
+        if not self.asks_all:
             return dict.fromkeys(self.protections, 1)
         rounds, every = self.experiment.rounds, self.experiment.evaluation.federated_every
         times: dict[Kind, int] = {"train": rounds, "evaluate": rounds // every if every else 0}
@@ -219,7 +224,8 @@ def _too_little_noise(run: PlannedRun, least: float, has: float) -> tuple[str, s
     why = f"the run's noise multiplier is {has:.4g}"
     keep = f"set privacy.noise_multiplier = {least}"
     if (epsilon := run.asked.privacy.epsilon) is not None:
-        why = f"{_rounds(run)} at epsilon {epsilon:g} need a noise multiplier of only {has:.4g}"
+        asked = f"rounds = {run.asked.rounds} at epsilon {epsilon:g}"
+        why = f"{asked} needs a noise multiplier of only {has:.4g}"
         keep += " in place of the epsilon, which then is smaller"
     return why, f"{keep}, or write {_written('min_noise_multiplier', _rounded_down(has))} there"
 
@@ -248,11 +254,9 @@ def _of_budgets(run: PlannedRun, policy: ClientPolicy) -> Iterator[Refusal]:
         why = "nothing bounds the epsilon of what the run asks for"
         yield Refusal("max_epsilon", policy.max_epsilon, why, f"add noise, or {wider}")
     elif (part := _admitted_part(spent, policy.max_epsilon, delta)) < 1:
-        done = math.floor(part * run.experiment.rounds)
-        why = (
-            f"{_rounds(run)} cost {least:g} by a node's own count, at budget_delta = {delta:g}; "
-            f"it answers {done}"
-        )
+        why = f"{_rounds(run)} cost {least:g} by a node's own count, at budget_delta = {delta:g}"
+        if run.asks_all:
+            why += f"; it answers {math.floor(part * run.experiment.rounds)}"
         yield Refusal("max_epsilon", policy.max_epsilon, why, f"lower rounds, or {wider}")
 
 
@@ -313,7 +317,8 @@ def _admitted_part(spent: Divergences, max_epsilon: float, delta: float) -> floa
 
 
 def _rounds(run: PlannedRun) -> str:
-    rounds = run.experiment.rounds
+    """Return what is judged: the whole run, or one round of a run whose rounds ask some nodes."""
+    rounds = run.experiment.rounds if run.asks_all else 1
     return f"{rounds} round{'s' * (rounds != 1)}"
 
 

@@ -228,26 +228,14 @@ class Recipe:
 
     def node_epsilon(self) -> float:
         """Return the least ``max_epsilon``, to a tenth, under which a node answers all rounds."""
-        from zerosum.client.protocol.own_budget import cost
-        from zerosum.client.renyi_filter import ORDERS, divergence_limit, fixed_order
-        from zerosum.client.request import ModelRequest
-        from zerosum.server.privacy.protections import planned_protections, question_of
+        from zerosum.client.spec import ClientPolicy
+        from zerosum.server.planning.policy_fit import PlannedRun, least_max_epsilon, own_cost
 
-        of_run = planned_protections(self.experiment, self.clients, self.dimension)
-        question = question_of(self.experiment, 1, self.clients, noise_draw="per_client")
-        row = cost(ModelRequest(question, b""), of_run["train"], colluders=0)
-        if row is None:
-            return math.inf
-        for tenths in range(1, 10_000):
-            epsilon = tenths / 10
-            try:
-                order = fixed_order(epsilon, self.delta)
-            except ValueError:
-                continue
-            limit = divergence_limit(epsilon, self.delta, order)
-            if self.rounds * row[ORDERS.index(order)] <= limit:
-                return epsilon
-        return math.inf
+        written = parse_experiment(self.values)
+        run = PlannedRun(self.experiment, self.clients, self.dimension, written)
+        policy = ClientPolicy(min_cohort=2, corruption=0.0, max_epsilon=math.inf)
+        spent = own_cost(run, policy)
+        return math.inf if spent is None else least_max_epsilon(spent, self.delta)
 
 
 def toml(values: Mapping[str, Any]) -> str:

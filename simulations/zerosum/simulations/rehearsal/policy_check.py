@@ -50,6 +50,8 @@ def check_policy(
     """
     app = Path(setting.app)
     file = kept.path / CONFIG if kept.begun else app / EXPERIMENT
+    if not file.is_file():
+        return  # another app than one of ours: what it asks for is in its code
     given = [f"secagg.server={setting.server}", *(settings or [])]
     asked = parse_experiment(apply_overrides(read_toml(file), given))
     checked = checked_policy(tomllib.loads(policy), "the nodes' policy")
@@ -66,11 +68,13 @@ def _planned(asked: Experiment, nodes: int) -> PlannedRun:
     """Return what the server will ask for, once the nodes are there."""
     from zerosum.client.training.initial_model import initial_vector  # imports torch
     from zerosum.client.training.seeded_task import public_records, seeded_resolution
+    from zerosum.client.training.trial_step import task_named
     from zerosum.server.training.federated_metrics import with_metrics
 
     with seeded_resolution(asked.seed), read_again(asked.task):
         task = resolve_task(asked.task, asked.data, asked.model, asked.seed)
-    dimension = len(initial_vector(task, asked.seed, asked.training.batchnorm))
+    with task_named(asked.task, "its model() fails"):
+        dimension = len(initial_vector(task, asked.seed, asked.training.batchnorm))
     measured = with_metrics(asked, task, [partial(public_records, task, asked.seed)])
     prepared = prepare(measured, population=nodes, dimension=dimension)
     return PlannedRun(prepared, nodes, dimension, asked)
