@@ -12,7 +12,8 @@ from rich.console import Console
 from zerosum.client.flower.client_app import DeployedEnvironment, build_app
 from zerosum.server.flower.query_app import serve
 from zerosum.simulations.attacks.protocol.asked_nodes import provisioned
-from zerosum.simulations.commands.rehearse_queries import conclude_queries, kept_of, node_files
+from zerosum.simulations.commands.rehearse import kept_of
+from zerosum.simulations.commands.rehearse_queries import conclude_queries, node_files
 from zerosum.simulations.engine.grid import InProcessGrid
 from zerosum.simulations.new.queries_app import make_queries_app
 from zerosum.simulations.rehearsal import DeploymentError

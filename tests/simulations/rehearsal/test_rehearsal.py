@@ -28,7 +28,8 @@ from zerosum.server.runs.checkpoint import STATE, Checkpoint, save_checkpoint
 from zerosum.server.runs.run_folder import METRICS, MODEL, RunFolder, check_unused
 from zerosum.simulations import api, load_experiment
 from zerosum.simulations.commands import main
-from zerosum.simulations.commands.rehearse import _continued, _data_of, _policy
+from zerosum.simulations.commands.rehearse import _continued
+from zerosum.simulations.commands.rehearse_experiments import data_setting, policy_for
 from zerosum.simulations.rehearsal import DeploymentError, Federation, waiting, watch
 from zerosum.simulations.rehearsal.certificates import make_node_key
 from zerosum.simulations.rehearsal.federation import tidied
@@ -54,7 +55,7 @@ def test_a_policy_is_the_apps_but_for_its_servers(written, tmp_path):
     text, kept = POLICIES[written]
     file = tmp_path / "policy.toml"
     file.write_text(text + LEAST_TOML)
-    assert tomllib.loads(_policy(file, "malicious")) == LEAST | kept | {"servers": ["malicious"]}
+    assert tomllib.loads(policy_for(file, "malicious")) == LEAST | kept | {"servers": ["malicious"]}
 
 
 def test_an_app_whose_policy_is_no_policy_is_not_rehearsed(tmp_path):
@@ -63,13 +64,13 @@ def test_an_app_whose_policy_is_no_policy_is_not_rehearsed(tmp_path):
         if text is not None:
             file.write_text(text)
         with pytest.raises(DeploymentError, match=r"policy\.toml lacks .* corruption = .* max_eps"):
-            _policy(file, "malicious")
+            policy_for(file, "malicious")
 
 
 def test_a_policy_that_is_no_toml_is_named(tmp_path):
     (tmp_path / "policy.toml").write_text("servers = [")
     with pytest.raises(DeploymentError, match=r"policy\.toml is not valid TOML"):
-        _policy(tmp_path / "policy.toml", "malicious")
+        policy_for(tmp_path / "policy.toml", "malicious")
 
 
 @pytest.fixture
@@ -100,14 +101,14 @@ def test_nodes_are_told_of_the_experiments_own_data_by_its_whole_path(tmp_path):
     app.mkdir()
     (tmp_path / "patients of ours.csv").write_text("a,b\n1,2\n")
     (app / "experiment.toml").write_text('[data]\npath = "../patients of ours.csv"\n')
-    (setting,) = _data_of(app, tmp_path / "nodes")
+    (setting,) = data_setting(app, tmp_path / "nodes")
     assert shlex.split(setting) == [f"data.path={tmp_path / 'patients of ours.csv'}"]
 
 
 @pytest.mark.parametrize("text", ["", "[data]\n", '[data]\npath = "absent.csv"\n', "[data\n"])
 def test_where_no_data_are_named_or_there_the_run_says_so_itself(text, tmp_path):
     (tmp_path / "experiment.toml").write_text(text)
-    assert _data_of(tmp_path, tmp_path / "nodes") == []
+    assert data_setting(tmp_path, tmp_path / "nodes") == []
 
 
 class Programs:
@@ -120,6 +121,10 @@ class Programs:
         for name, process in self.processes.items():
             process.poll = lambda process=process: process.returncode
             (folder / f"{name}.log").write_text(f"the last of {name}")
+
+    def follow(self, run):
+        self.processes["serverapp"] = SimpleNamespace(poll=lambda: None, returncode=None)
+        return self.folder / "serverapp.log"
 
     def status(self, run):
         return self.said
@@ -237,6 +242,7 @@ def test_a_rehearsal_goes_on_with_the_nodes_that_it_had(tmp_path):
     begin(kept, 1)
     assert kept.read() == SETTING
     (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "experiment.toml").touch()
     asked = RehearsedNodes("", 0, "", False)
     assert _continued(kept, tmp_path, asked).nodes == 3
     for other, said in (

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from zerosum.server.runs.run_folder import METRICS, SUMMARY
 from zerosum.simulations.commands import rehearse as rehearse_command
+from zerosum.simulations.commands import rehearse_experiments
 from zerosum.simulations.commands.main import app
 from zerosum.simulations.rehearsal import processes
 
@@ -41,6 +42,7 @@ def rehearse(tmp_path, monkeypatch):
         out, given = tmp_path / "run", tmp_path / "app"
         given.mkdir()
         (given / "pyproject.toml").write_text("")
+        (given / "experiment.toml").write_text("")
         (given / "policy.toml").write_text(LEAST_TOML)
         summary = {
             "rounds": 2,
@@ -64,7 +66,7 @@ def rehearse(tmp_path, monkeypatch):
             return status
 
         monkeypatch.setattr(rehearse_command, "federation", federation)
-        monkeypatch.setattr(rehearse_command.Watch, "until_end", until_end)
+        monkeypatch.setattr(rehearse_experiments.Watch, "until_end", until_end)
         arguments = ["rehearse", str(given), "--nodes", "2", "--out", str(out)]
         return CliRunner().invoke(app, arguments)
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,40 +19,44 @@ from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.simulations.commands.budget import node_spending
 from zerosum.simulations.rehearsal.federation import Federation
 from zerosum.simulations.rehearsal.processes import DeploymentError
-from zerosum.simulations.rehearsal.rehearsal_folder import (
-    QueryRehearsal,
-    RehearsalFolder,
-    RehearsedNodes,
-)
+from zerosum.simulations.rehearsal.rehearsal_folder import RehearsalFolder, RehearsedNodes
+from zerosum.simulations.rehearsal.run_logs import DECLINED, LINES_SHOWN, log_lines
 from zerosum.simulations.rehearsal.waiting import modified_ns
-from zerosum.simulations.rehearsal.watch import TimedLines, Watch
+from zerosum.simulations.rehearsal.watch import Conclude, Run, TimedLines, Watch
 
-EXPERIMENT: Final = "experiment.toml"
-PLAN: Final = "plan.toml"
 NODES: Final = "nodes"
 NODE_FILE: Final = "zerosum-node.toml"
 
-LOG_LINES_SHOWN: Final = 6
-"""Lines of each node's log in an error."""
 
-
-def kept_of(app: Path, folder: Path) -> RehearsalFolder:
-    """Return the run folder of an app's rehearsal: of queries where it has a plan.
+def prepared_queries(kept: RehearsalFolder, setting: RehearsedNodes, settings: list[str]) -> Run:
+    """Check each node's own file, and return what asks them the plan on a federation.
 
     Parameters
     ----------
-    app : Path
-        The app's folder.
-    folder : Path
-        Of the run.
+    kept : RehearsalFolder
+        The run folder.
+    setting : RehearsedNodes
+        Which nodes there are.
+    settings : list of str
+        Overrides, as ``--set`` takes them.
 
     Returns
     -------
-    RehearsalFolder
-        A QueryRehearsal for an app without an experiment.
+    callable
+        See :func:`answer_plan`.
+
+    Raises
+    ------
+    DeploymentError
+        If a file cannot be used.
     """
-    queries = (app / PLAN).is_file() and not (app / EXPERIMENT).is_file()
-    return QueryRehearsal(folder) if queries else RehearsalFolder(folder)
+    files = node_files(Path(setting.app), setting)
+
+    def run(built: Federation, seconds: float, tell: TimedLines) -> Conclude:
+        answer_plan(built, kept, setting, files, settings, seconds, tell)
+        return partial(conclude_queries, kept=kept, setting=setting)
+
+    return run
 
 
 def node_files(app: Path, setting: RehearsedNodes) -> dict[int, str]:
@@ -147,11 +152,10 @@ def answer_plan(
         given += [f"clients={setting.nodes}", f"server={setting.server}"]
     before = modified_ns(kept.sign)
     run = built.submit(Path(setting.app), [*given, *built.keys_of_server, *settings], kept.path)
-    tell.line(f"started the run; its log: {built.folder}/superlink.log")
     status = Watch(built, run, kept, tell, done).until_end(seconds)
     if modified_ns(kept.sign) == before or status != "finished:completed":
-        said = [line for own in log_lines(kept, ("declined", "drops out")) for line in own]
-        lines = "\n".join(dict.fromkeys(said[:LOG_LINES_SHOWN]))
+        said = [line for own in log_lines(kept.nodes, DECLINED) for line in own]
+        lines = "\n".join(dict.fromkeys(said[:LINES_SHOWN]))
         raise DeploymentError(f"the run ended as {status}:\n{built.run_log(run)}\n{lines}".strip())
 
 
@@ -185,32 +189,9 @@ def conclude_queries(console: Console, kept: RehearsalFolder, setting: Rehearsed
         say(f"Node {index}      {_own_budget(kept, index)}")
     say(f"Folder      {kept.path}\nNode logs   {kept.nodes}/supernode*.log")
     say(f"Report      {write_query_report(kept.path)}")
-    failed = [line for own in log_lines(kept, FAILED_AT_HOME) for line in own]
+    failed = [line for own in log_lines(kept.nodes, FAILED_AT_HOME) for line in own]
     if failed:
         say(f"Failures in the nodes' own logs: {len(failed)}; the first: {failed[0]}", "yellow")
-
-
-def log_lines(kept: RehearsalFolder, parts: tuple[str, ...]) -> list[list[str]]:
-    """Return the lines of each node's log that hold one of these parts.
-
-    Parameters
-    ----------
-    kept : RehearsalFolder
-        Beside whose run the logs are.
-    parts : tuple of str
-
-    Returns
-    -------
-    list of list of str
-        By node.
-    """
-    logs = (
-        log.read_text(encoding="utf-8", errors="replace").splitlines()
-        for log in sorted(kept.nodes.glob("supernode*.log"))
-    )
-    return [
-        [line.strip() for line in lines if any(part in line for part in parts)] for lines in logs
-    ]
 
 
 def _own_file(kept: RehearsalFolder, index: int) -> Path:
@@ -218,11 +199,29 @@ def _own_file(kept: RehearsalFolder, index: int) -> Path:
 
 
 def _own_budget(kept: RehearsalFolder, index: int) -> str:
-    """Say what a node's own record holds, by its own policy, as ``zerosum budget`` does."""
+    """Say what a node's own record holds, by its own policy."""
     own = _own_file(kept, index)
     content = read_toml(own)
-    policy: ClientPolicy = checked_node_file(content, str(own), own.parent).policy
-    spent = node_spending(read_spending(kept.nodes / f"state{index}"), policy)
+    policy = checked_node_file(content, str(own), own.parent).policy
+    return own_budget(kept.nodes / f"state{index}", policy)
+
+
+def own_budget(state: Path, policy: ClientPolicy) -> str:
+    """Say what a node's own record holds, by a policy, as ``zerosum budget`` does.
+
+    Parameters
+    ----------
+    state : Path
+        The node's ``state-dir``.
+    policy : ClientPolicy
+        Its limits.
+
+    Returns
+    -------
+    str
+        A line.
+    """
+    spent = node_spending(read_spending(state), policy)
     count = spent["contributions"]
     contributions = f"{count} contribution{'s' * (count != 1)}"
     if spent["epsilon"] is None:

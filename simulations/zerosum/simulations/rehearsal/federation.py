@@ -26,6 +26,9 @@ from zerosum.simulations.terminal.signals import terminable, undisturbed
 
 CONNECTION = "test"
 
+SERVERAPP = "serverapp"
+"""Name of the process that follows a ServerApp's log."""
+
 AUTHORITY_FILE = "authority.pub"
 """The key that signed the roster: written last of what is kept."""
 
@@ -174,10 +177,34 @@ class Federation(FlowerPrograms):
         -------
         int
             The run's id.
+
+        Raises
+        ------
+        DeploymentError
+            If Flower does not take it, with its reason.
         """
         given = ("--run-config", config, "--format", "json")
-        output = self.flwr("run", ".", CONNECTION, *given, cwd=app)
-        return int(json.loads(output)["run-id"])
+        answer = json.loads(self.flwr("run", ".", CONNECTION, *given, cwd=app))
+        if "run-id" not in answer:  # Flower ends with 0 all the same
+            said = " ".join(str(answer.get("error-message", answer)).split())
+            raise DeploymentError(f"flwr run: {said}")
+        return int(answer["run-id"])
+
+    def follow(self, run: int) -> Path:
+        """Keep what a run's ServerApp logs, as it is logged, and return the file.
+
+        Parameters
+        ----------
+        run : int
+            Its id. The process that is started ends when the run does.
+
+        Returns
+        -------
+        Path
+            The log.
+        """
+        self.start(SERVERAPP, "flwr", "log", str(run), CONNECTION, prefix=self.prefix)
+        return self.folder / f"{SERVERAPP}.log"
 
     def status(self, run: int) -> str:
         """Return what the SuperLink says of a run."""

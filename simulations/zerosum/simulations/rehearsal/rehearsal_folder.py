@@ -83,7 +83,12 @@ class RehearsalFolder:
     """What one must be, so that the run can go on."""
 
     @property
-    def sign(self) -> Path:
+    def run(self) -> Path:
+        """Folder of the run's records: this one."""
+        return self.path
+
+    @property
+    def sign(self) -> Path | None:
         """File that a run which ends well writes last."""
         return self.path / SUMMARY
 
@@ -95,11 +100,11 @@ class RehearsalFolder:
     @property
     def begun(self) -> bool:
         """Return whether the ServerApp met its nodes and wrote the configuration."""
-        return (self.path / CONFIG).is_file()
+        return (self.run / CONFIG).is_file()
 
     def rounds_asked(self) -> int:
         """Return how many rounds the run has, by its configuration."""
-        return RunFolder(self.path).experiment.rounds
+        return RunFolder(self.run).experiment.rounds
 
     def completed(self) -> int:
         """Return after how many rounds the run goes on: those of its checkpoint."""
@@ -119,7 +124,7 @@ class RehearsalFolder:
             return
         from zerosum.simulations.terminal.round_lines import describe  # which imports torch
 
-        records = RunFolder(self.path).read_rounds()
+        records = RunFolder(self.run).read_rounds()
         rounds = self.rounds_asked() if len(records) > seen else 0
         for record in records[seen:]:
             text = describe(record, rounds)

@@ -9,6 +9,9 @@ ASK_SECONDS = 30.0
 """Between two questions to Flower about a run: each costs a process, half a minute on a busy
 machine."""
 
+AGAIN_SECONDS = 2.0
+"""The same, once there is a sign that the run has ended."""
+
 LOOK_SECONDS = 0.5
 """Between two looks at files and processes."""
 
@@ -19,6 +22,7 @@ def wait_for_end(
     *,
     sign: Path | None = None,
     look: Callable[[], None] = lambda: None,
+    over: Callable[[], bool] = lambda: False,
 ) -> str:
     """Wait until a run has ended, and return its status.
 
@@ -32,6 +36,8 @@ def wait_for_end(
         A file that a run which ends well writes last: once it is written, Flower is asked at once.
     look : callable, optional
         Called at every look; what it raises ends the wait.
+    over : callable, optional
+        Another sign: Flower is asked at once where it returns True.
 
     Returns
     -------
@@ -44,12 +50,14 @@ def wait_for_end(
         If the run takes longer.
     """
     began = asked = time.monotonic()
-    before = modified_ns(sign)
+    before, signed = modified_ns(sign), False
     question: _Question | None = None
     while time.monotonic() - began < seconds:
         look()
-        signed = modified_ns(sign) != before
-        if question is None and (signed or time.monotonic() - asked > ASK_SECONDS):
+        first = signed
+        signed = modified_ns(sign) != before or over()
+        pause = min(AGAIN_SECONDS, ASK_SECONDS) if signed else ASK_SECONDS
+        if question is None and (signed > first or time.monotonic() - asked > pause):
             question = _Question(status)
         if question is not None and question.answered:
             answer = question.answer()

@@ -2,11 +2,14 @@
 
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from zerosum.simulations.rehearsal.federation import Federation
+from rich.console import Console
+
+from zerosum.simulations.rehearsal.federation import SERVERAPP, Federation
 from zerosum.simulations.rehearsal.processes import DeploymentError
 from zerosum.simulations.rehearsal.rehearsal_folder import RehearsalFolder
 from zerosum.simulations.rehearsal.waiting import wait_for_end
@@ -18,6 +21,12 @@ QUIET_SECONDS = 15.0
 
 TAIL_BYTES = 1 << 16
 """Of a log: what a node received last stands there."""
+
+Conclude = Callable[[Console], None]
+"""Prints what came of a run that ended."""
+
+Run = Callable[["Federation", float, "TimedLines"], Conclude]
+"""Runs an app on a federation whose nodes are not started yet, within so many seconds."""
 
 _RECEIVED = re.compile(r"Receiving: (\S+) message")
 _JOINED = "SuperNode ID: "
@@ -83,12 +92,16 @@ class Watch:
         DeploymentError
             If it takes longer than ``seconds``, or who is needed has ended.
         """
+        log = self.built.follow(self.run)
+        self.tell.line(f"started the run; its log: {log}")
+        follower = self.built.processes[SERVERAPP]
         try:
             return wait_for_end(
                 partial(self.built.status, self.run),
                 seconds,
                 sign=self.kept.sign,
                 look=self._look,
+                over=lambda: follower.poll() is not None,
             )
         except TimeoutError:
             raise DeploymentError(
@@ -114,7 +127,7 @@ class Watch:
         """Report programs that have ended; stop waiting once no node or no SuperLink is left."""
         gone = self._gone
         for name, process in self.built.processes.items():
-            if name not in gone and process.poll() is not None:
+            if name not in gone and name != SERVERAPP and process.poll() is not None:
                 gone.add(name)
                 how = exit_in_words(process.returncode)
                 self.tell.line(f"{name} {how}; its log: {self.built.folder}/{name}.log")

@@ -1,0 +1,82 @@
+"""The run folder of an own app's rehearsal: PrivateStrategy says where its records are."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from zerosum.server.runs.run_folder import RunFolder
+from zerosum.simulations.rehearsal.federation import SERVERAPP
+from zerosum.simulations.rehearsal.processes import DeploymentError
+from zerosum.simulations.rehearsal.rehearsal_folder import RehearsalFolder, RehearsedNodes
+from zerosum.simulations.terminal.signals import start_again
+
+_RUN = re.compile(r"run folder: (.+?)\s*$", re.M)
+
+
+class AppRehearsal(RehearsalFolder):
+    """A rehearsal of an app that anybody wrote.
+
+    Its ServerApp works in :attr:`nodes`. Where the app names no ``out``, PrivateStrategy writes to
+    a folder there; the log has it in any case.
+    """
+
+    @property
+    def app(self) -> Path:
+        """Folder of the app's files, as nodes get them."""
+        return self.nodes / "app"
+
+    @property
+    def run(self) -> Path:
+        """Folder of PrivateStrategy's records; one that is not there before it meets its nodes."""
+        log = self.nodes / f"{SERVERAPP}.log"
+        text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+        found = _RUN.findall(text)
+        return Path(found[-1]) if found else self.nodes / "runs" / "none"
+
+    @property
+    def sign(self) -> None:
+        """Nothing: what such an app writes last is its own matter."""
+        return
+
+    @property
+    def goes_on(self) -> bool:
+        """Return False: who keeps the model is the app."""
+        return False
+
+    def read(self) -> RehearsedNodes:
+        """Refuse to go on.
+
+        Returns
+        -------
+        RehearsedNodes
+            Never.
+
+        Raises
+        ------
+        DeploymentError
+            Always.
+        """
+        raise DeploymentError(
+            f"--resume {self.path}: an app of one's own keeps no checkpoint to go on from; "
+            "rehearse it anew, without --resume"
+        )
+
+    def left(self, app: Path, options: Iterable[str] = ()) -> str:
+        """Say what an ended rehearsal left, and last the command that starts again.
+
+        Parameters
+        ----------
+        app : Path
+        options : iterable of str
+            Not needed: nothing goes on.
+
+        Returns
+        -------
+        str
+            Its last line is the command.
+        """
+        logs = f"Logs of ServerApp, SuperLink and nodes: {self.nodes}/*.log"
+        if self.begun and (done := RunFolder(self.run).read_rounds()):
+            rounds = f"{len(done)} of {self.rounds_asked()} rounds are over; records: {self.run}."
+            logs = f"{rounds} {logs}"
+        return start_again(logs, without="--out")
