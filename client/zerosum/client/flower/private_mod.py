@@ -4,7 +4,8 @@ One line of a ClientApp changes::
 
     app = ClientApp(mods=[private_mod])
 
-or, so that errors outside of the mod say nothing either, ``app = PrivateClientApp()``.
+or, so that errors outside of the mod say nothing either, ``app = PrivateClientApp()``; or, so that
+nothing but training imports what the app needs, ``app = PrivateClientApp("module:attribute")``.
 
 The mod stands first among the mods. It answers the stages of the protocol, which the app never
 sees, and hands the app the strategy's message when it is time to train: its type and its records,
@@ -16,21 +17,29 @@ is configured as for :class:`zerosum.client.flower.client_app.DeployedEnvironmen
 Importing this imports neither torch nor dp_accounting.
 """
 
-import copy
 import logging
 import math
-from typing import cast
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, cast
 
 import numpy as np
 from flwr.app import Context, Message, RecordDict
-from flwr.client import ClientFnExt
 from flwr.clientapp import ClientApp
-from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from zerosum.client.flower.app_request import AppRequest, only_arrays, stage_type
 from zerosum.client.flower.arrays import UnusableArraysError
-from zerosum.client.flower.client_app import DeployedEnvironment, build_app
+from zerosum.client.flower.client_app import DeployedEnvironment, SimulatedNode, build_app
+from zerosum.client.flower.flower_internals import (
+    ClientAppCallable,
+    ClientFn,
+    Mod,
+    changed_message,
+    has_function,
+)
+from zerosum.client.flower.named_app import NamedApp
 from zerosum.client.flower.request_digest import config_digest, shown, shown_message
+from zerosum.client.flower.simulated_node import is_simulated
 from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.admission import Declined
 from zerosum.client.request import ModelRequest
@@ -41,6 +50,10 @@ log = logging.getLogger("zerosum.client")
 
 _OURS = "zerosum."
 """What names of our records in a node's state begin with."""
+
+
+_TRAINS: ContextVar[bool] = ContextVar("zerosum_trains", default=False)
+"""Whether an app has its turn here. It may have the mod itself, and stand behind another."""
 
 
 class AppReplyError(ValueError):
@@ -66,6 +79,12 @@ class AppEnvironment(DeployedEnvironment):
         self.policy = self.policy.model_copy(update={"tasks": "any"})
         self._context, self._message, self._call_next = context, message, call_next
 
+    def check_ready(self) -> None:
+        """Check the node's own, and that an app is there that is imported only later."""
+        super().check_ready()
+        if isinstance(self._call_next, NamedApp):
+            self._call_next.check()
+
     def request(self, content: RecordDict) -> AppRequest:
         """Read the request, and refuse one that an app's reply cannot answer."""
         try:
@@ -87,6 +106,10 @@ class AppEnvironment(DeployedEnvironment):
             )
         if question.privacy.by_example or question.privacy.clipping == "per-layer":
             raise Declined("an app's update is clipped as a whole, for its client as a whole")
+        # Now: an app that is not there is no matter of records, and declines the request.
+        self._call_next = _imported(self._call_next)
+        if not has_function(self._call_next, came):
+            raise Declined(f"the app has no function for messages of type {came!r}")
         return request
 
     def task(self, request: ModelRequest, client: ClientInfo) -> Task:
@@ -134,6 +157,30 @@ class AppEnvironment(DeployedEnvironment):
         return reply.content
 
 
+class SimulatedApp(AppEnvironment, SimulatedNode):
+    """Somebody else's app on a node of Flower's simulation runtime, which has nothing of its own.
+
+    Its state, keys and open policy are a simulated node's. Its noise is the operating system's, as
+    on a node: nobody draws it again.
+    """
+
+
+def environment_of(context: Context) -> type[AppEnvironment]:
+    """Return what an app stands in: its own node, or one that Flower's simulation plays.
+
+    Parameters
+    ----------
+    context : flwr.app.Context
+        Of the node.
+
+    Returns
+    -------
+    type
+        By this process alone: nothing that a server sends makes a node a simulated one.
+    """
+    return SimulatedApp if is_simulated(context) else AppEnvironment
+
+
 def private_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Answer a stage of a private sum with the app's help; refuse anything else.
 
@@ -156,6 +203,8 @@ def private_mod(message: Message, context: Context, call_next: ClientAppCallable
     Declined
         For any refusal or failure, without its cause, which is in this client's log.
     """
+    if _TRAINS.get():
+        return call_next(message, context)
     return answered(message, context, call_next)
 
 
@@ -163,7 +212,7 @@ def answered(
     message: Message,
     context: Context,
     call_next: ClientAppCallable,
-    environment: type[AppEnvironment] = AppEnvironment,
+    environment: type[AppEnvironment] | None = None,
 ) -> Message:
     """Answer a message as :func:`private_mod` does, in an environment of a class of one's own.
 
@@ -171,8 +220,8 @@ def answered(
     ----------
     message, context, call_next
         As of :func:`private_mod`.
-    environment : type
-        What the client stands in.
+    environment : type, optional
+        What the client stands in; by default as :func:`environment_of` says.
 
     Returns
     -------
@@ -193,8 +242,9 @@ def answered(
             category,
         )
         raise Declined(f"no answer to {category}: only private sums are answered here")
-    app = build_app(lambda context: environment(context, message, call_next))
-    reply = app(_changed(message, stage, message.content), context)
+    stands_in = environment or environment_of(context)
+    app = build_app(lambda context: stands_in(context, message, call_next))
+    reply = app(changed_message(message, stage, message.content), context)
     return Message(reply.content, reply_to=message)
 
 
@@ -202,19 +252,38 @@ class PrivateClientApp(ClientApp):
     """A ClientApp behind :func:`private_mod`, of whose errors nothing leaves the node.
 
     Flower sends a server the text of whatever an app raises. The mod keeps back what is raised
-    within it; this also what lies around it: a lifespan function, and the mods themselves. These
-    are handed the context without the ids of run and node, too.
+    within it; here the whole app lies within: its lifespan function, its mods, and, where it is
+    named, its import. It runs where it trains or evaluates, and at no other stage.
 
     Parameters
     ----------
-    client_fn : callable, optional
-        As for Flower's.
+    client_fn : callable or str, optional
+        As for Flower's; or a name of a ClientApp, ``package.module:attribute``, which is imported
+        when it is its turn, and at no other stage.
     mods : list, optional
-        Further mods, behind :func:`private_mod`.
+        Further mods, behind :func:`private_mod`. An app that is named has its own.
+
+    Attributes
+    ----------
+    within : ClientApp or NamedApp
+        What the mod stands before.
+
+    Raises
+    ------
+    ValueError
+        If a name is none, or comes with mods.
     """
 
-    def __init__(self, client_fn: ClientFnExt | None = None, mods: list[Mod] | None = None) -> None:
-        super().__init__(client_fn, mods=[private_mod, *(mods or [])])
+    def __init__(
+        self, client_fn: ClientFn | str | None = None, mods: list[Mod] | None = None
+    ) -> None:
+        super().__init__()
+        if not isinstance(client_fn, str):
+            self.within: ClientApp | NamedApp = ClientApp(client_fn, mods=mods)
+            return
+        self.within = NamedApp(client_fn)
+        if mods:
+            raise self._named("its mods are those of its own ClientApp(mods=...)")
 
     def __call__(self, message: Message, context: Context) -> Message:
         """Answer a message.
@@ -225,34 +294,63 @@ class PrivateClientApp(ClientApp):
             For any refusal or failure, without its cause, which is in this client's log.
         """
         try:
-            return super().__call__(message, shown(context, context.state))
+            return private_mod(message, context, self.within)
         except Declined:
             raise
         except FAILURES:
             log.exception("the app failed outside of what it was asked")
             raise Declined(f"no answer: {flower_messages.OWN_LOG}") from None
 
+    def train(self, *arguments: Any, **named: Any) -> Callable[[Any], Any]:
+        """Register a function, as Flower's ClientApp does."""
+        return self._app().train(*arguments, **named)
+
+    def evaluate(self, *arguments: Any, **named: Any) -> Callable[[Any], Any]:
+        """Register a function, as Flower's ClientApp does."""
+        return self._app().evaluate(*arguments, **named)
+
+    def query(self, *arguments: Any, **named: Any) -> Callable[[Any], Any]:
+        """Register a function, as Flower's ClientApp does."""
+        return self._app().query(*arguments, **named)
+
+    def lifespan(self) -> Callable[[Any], Any]:
+        """Register a lifespan function, as Flower's ClientApp does."""
+        return self._app().lifespan()
+
+    def _app(self) -> ClientApp:
+        if isinstance(self.within, NamedApp):
+            raise self._named("its functions are registered with the app that it names")
+        return self.within
+
+    def _named(self, why: str) -> ValueError:
+        return ValueError(f"PrivateClientApp({getattr(self.within, 'reference', '')!r}): {why}")
+
+
+def _imported(app: ClientAppCallable) -> ClientAppCallable:
+    """Import an app that has been a name so far; one that is private already is what it wraps."""
+    if not isinstance(app, NamedApp):
+        return app
+    found = app.load()
+    if not isinstance(found, PrivateClientApp):
+        return found
+    if isinstance(found.within, NamedApp):
+        raise Declined(f"PrivateClientApp({app.reference!r}) names an app that names another")
+    return found.within
+
 
 def _called(call_next: ClientAppCallable, message: Message, context: Context) -> Message:
     """Call an app with a context whose state lacks what is ours: seeds of masks among it."""
     ours = {name: record for name, record in context.state.items() if name.startswith(_OURS)}
     its = shown(context, RecordDict({k: v for k, v in context.state.items() if k not in ours}))
+    token = _TRAINS.set(True)
     try:
         return call_next(message, its)
     finally:
+        _TRAINS.reset(token)
         changed = {k: v for k, v in its.state.items() if not k.startswith(_OURS)}
         for name in list(context.state):
             del context.state[name]
         context.state.update(changed | ours)
-
-
-def _changed(message: Message, message_type: str, content: RecordDict) -> Message:
-    """Return a copy of a message with another type and content."""
-    changed = copy.copy(message)
-    changed.__dict__["_metadata"] = copy.copy(message.metadata)
-    changed.metadata.message_type = message_type
-    changed.content = content
-    return changed
 
 
 def _weight(request: AppRequest, reply: RecordDict) -> float:

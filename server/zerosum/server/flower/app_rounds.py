@@ -23,6 +23,7 @@ from zerosum.server.config import ConfigError
 from zerosum.server.flower.app_records import common_records, integers_of
 from zerosum.server.flower.app_run import AppRun
 from zerosum.server.flower.app_schedule import AppSchedule, Numbered
+from zerosum.server.flower.serving import SIMULATED
 from zerosum.server.privacy.noised_ratio import NoisedRatio, noised_ratio
 from zerosum.server.privacy.observers import OBSERVERS
 from zerosum.server.privacy.protections import evaluation_protection, question_of
@@ -121,6 +122,7 @@ class AppRounds:
             protocol=self._run.experiment.secagg.protocol,
             server=self._run.experiment.secagg.server,
             noise_from_seed=False,
+            engine=dict(SIMULATED) if self._run.simulated else {},
             left_out=list(self._run.left_out.clients),
             cut=self._cuts.summed(records),
         )

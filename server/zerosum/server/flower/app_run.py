@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from flwr.app.user_config import UserConfig
+from flwr.app import UserConfig
 
 from zerosum.client.protocol.noise_source import Entropy
 from zerosum.server.flower.app_grid import AppGrid
@@ -46,6 +46,8 @@ class AppRun:
         The run config that every app is handed in its context.
     own_cohorts : bool
         Whether cohorts are the strategy's; otherwise ``experiment.sampling`` draws them.
+    simulated : bool
+        Whether Flower's simulation runtime plays the nodes.
     """
 
     experiment: Experiment
@@ -61,3 +63,4 @@ class AppRun:
     metrics: Mapping[str, float] = field(default_factory=dict)
     run_config: UserConfig = field(default_factory=dict)
     own_cohorts: bool = True
+    simulated: bool = False
