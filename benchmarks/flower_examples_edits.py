@@ -185,9 +185,11 @@ def _give_mod(texts: list[_Text]) -> list[str]:
     given = next((word.value for word in call.keywords if word.arg == "mods"), None)
     notes: list[str] = []
     if given is None:
-        before = text.text[: text.span(call)[1] - 1].rstrip()
-        comma = ", " if (call.args or call.keywords) and not before.endswith(",") else ""
-        text.insert(len(before), f"{comma}mods=[private_mod]")
+        ends = [text.span(one)[1] for one in (*call.args, *(word.value for word in call.keywords))]
+        if ends:
+            text.insert(max(ends), ", mods=[private_mod]")
+        else:
+            text.insert(text.text.index("(", text.span(call.func)[1]) + 1, "mods=[private_mod]")
     elif isinstance(given, ast.List | ast.Tuple):
         left = [text.of(one) for one in given.elts if _protects(one)]
         if left:
