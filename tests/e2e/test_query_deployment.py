@@ -7,8 +7,7 @@ import signal
 
 import pytest
 from clinics import NODE, NODES, PLAN, assert_same_answers, simulated, write_clinics
-from flwr.app import Context, RecordDict
-from flwr.app.user_config import UserConfig
+from flwr.app import Context, RecordDict, UserConfig
 
 from zerosum.client.flower.client_app import DeployedEnvironment, build_app
 from zerosum.client.protocol.file_store import FileStore

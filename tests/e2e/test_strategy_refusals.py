@@ -79,6 +79,20 @@ def test_what_does_not_fit_the_nodes_is_refused_at_the_start(what, grid_of, tmp_
         strategy.start(grid_of(client_app([private_mod])), model(), 2)
 
 
+def test_a_strategy_that_wants_more_nodes_than_the_roster_has_does_not_wait(
+    grid_of, make_keys, tmp_path
+):
+    keys = make_keys(tmp_path / "keys", CLIENTS)
+    given = {"roster": str(keys.path), "authority": keys.authority}
+    strategy = PrivateStrategy(
+        FedAvg(min_available_nodes=CLIENTS + 1),
+        out=tmp_path / "run",
+        **(NOISY | {"deployment": given}),
+    )
+    with pytest.raises(ConfigError, match=rf"min_available_nodes = {CLIENTS + 1} .*has {CLIENTS}"):
+        strategy.start(grid_of(client_app([private_mod])), model(), 2)
+
+
 def test_noise_that_no_accountant_knows_is_refused(grid_of, tmp_path, monkeypatch):
     unknown = {name: no_bound(name, 0.01, "nobody knows", unit="client") for name in OBSERVERS}
     monkeypatch.setattr(strategy_module, "planned_figures", lambda *arguments: unknown)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from asked_queries import query_request
-from flwr.app import Context, RecordDict
-from flwr.app.user_config import UserConfig
+from flwr.app import Context, RecordDict, UserConfig
 from policies import LEAST, LEAST_TOML
 
 from zerosum.client.flower.client_app import DeployedEnvironment, answer

@@ -24,8 +24,8 @@ from flwr.app import (
     Metadata,
     MetricRecord,
     RecordDict,
+    UserConfig,
 )
-from flwr.app.user_config import UserConfig
 from flwr.common.serde import message_from_proto, message_to_proto, recorddict_to_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.proto.message_pb2 import Metadata as ProtoMetadata

@@ -5,8 +5,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from flwr.app import ConfigRecord, Context, RecordDict
-from flwr.app.user_config import UserConfig
+from flwr.app import ConfigRecord, Context, RecordDict, UserConfig
 
 from zerosum.client.flower import simulated_node
 from zerosum.client.flower.client_app import DeployedEnvironment, SimulatedNode, environment_of

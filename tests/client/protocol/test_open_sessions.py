@@ -1,8 +1,7 @@
 """Two sessions wait side by side in a node's state; secrets of older ones are forgotten."""
 
 import pytest
-from flwr.app import Context, Message, RecordDict
-from flwr.app.user_config import UserConfig
+from flwr.app import Context, Message, RecordDict, UserConfig
 from policies import LEAST_TOML
 
 from zerosum.client.flower.client_app import DeployedEnvironment, build_app

@@ -1,8 +1,7 @@
 """A strict policy answers no session that trusts the server, however its party came to be kept."""
 
 import pytest
-from flwr.app import ConfigRecord, Context, RecordDict
-from flwr.app.user_config import UserConfig
+from flwr.app import ConfigRecord, Context, RecordDict, UserConfig
 from policies import LEAST_TOML, policy_of
 from proposed_sessions import N, Node, session
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from clinics import simulated
-from flwr.app import Context, RecordDict
-from flwr.app.user_config import UserConfig
+from flwr.app import Context, RecordDict, UserConfig
 from rich.console import Console
 
 from zerosum.client.flower.client_app import DeployedEnvironment, build_app

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Final, Self
 
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
-from flwr.app.user_config import UserConfig
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict, UserConfig
 from pydantic import Field
 
 from zerosum.client.flower.arrays import ArrayLayout

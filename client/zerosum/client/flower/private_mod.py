@@ -16,21 +16,25 @@ is configured as for :class:`zerosum.client.flower.client_app.DeployedEnvironmen
 Importing this imports neither torch nor dp_accounting.
 """
 
-import copy
 import logging
 import math
 from typing import cast
 
 import numpy as np
 from flwr.app import Context, Message, RecordDict
-from flwr.client import ClientFnExt
 from flwr.clientapp import ClientApp
-from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from zerosum.client.flower.app_request import AppRequest, only_arrays, stage_type
 from zerosum.client.flower.arrays import UnusableArraysError
-from zerosum.client.flower.client_app import DeployedEnvironment, build_app
+from zerosum.client.flower.client_app import DeployedEnvironment, SimulatedNode, build_app
+from zerosum.client.flower.flower_internals import (
+    ClientAppCallable,
+    ClientFn,
+    Mod,
+    changed_message,
+)
 from zerosum.client.flower.request_digest import config_digest, shown, shown_message
+from zerosum.client.flower.simulated_node import is_simulated
 from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.admission import Declined
 from zerosum.client.request import ModelRequest
@@ -134,6 +138,30 @@ class AppEnvironment(DeployedEnvironment):
         return reply.content
 
 
+class SimulatedApp(AppEnvironment, SimulatedNode):
+    """Somebody else's app on a node of Flower's simulation runtime, which has nothing of its own.
+
+    Its state, keys and open policy are a simulated node's. Its noise is the operating system's, as
+    on a node: nobody draws it again.
+    """
+
+
+def environment_of(context: Context) -> type[AppEnvironment]:
+    """Return what an app stands in: its own node, or one that Flower's simulation plays.
+
+    Parameters
+    ----------
+    context : flwr.app.Context
+        Of the node.
+
+    Returns
+    -------
+    type
+        By this process alone: nothing that a server sends makes a node a simulated one.
+    """
+    return SimulatedApp if is_simulated(context) else AppEnvironment
+
+
 def private_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Answer a stage of a private sum with the app's help; refuse anything else.
 
@@ -163,7 +191,7 @@ def answered(
     message: Message,
     context: Context,
     call_next: ClientAppCallable,
-    environment: type[AppEnvironment] = AppEnvironment,
+    environment: type[AppEnvironment] | None = None,
 ) -> Message:
     """Answer a message as :func:`private_mod` does, in an environment of a class of one's own.
 
@@ -171,8 +199,8 @@ def answered(
     ----------
     message, context, call_next
         As of :func:`private_mod`.
-    environment : type
-        What the client stands in.
+    environment : type, optional
+        What the client stands in; by default as :func:`environment_of` says.
 
     Returns
     -------
@@ -193,8 +221,9 @@ def answered(
             category,
         )
         raise Declined(f"no answer to {category}: only private sums are answered here")
-    app = build_app(lambda context: environment(context, message, call_next))
-    reply = app(_changed(message, stage, message.content), context)
+    stands_in = environment or environment_of(context)
+    app = build_app(lambda context: stands_in(context, message, call_next))
+    reply = app(changed_message(message, stage, message.content), context)
     return Message(reply.content, reply_to=message)
 
 
@@ -213,7 +242,7 @@ class PrivateClientApp(ClientApp):
         Further mods, behind :func:`private_mod`.
     """
 
-    def __init__(self, client_fn: ClientFnExt | None = None, mods: list[Mod] | None = None) -> None:
+    def __init__(self, client_fn: ClientFn | None = None, mods: list[Mod] | None = None) -> None:
         super().__init__(client_fn, mods=[private_mod, *(mods or [])])
 
     def __call__(self, message: Message, context: Context) -> Message:
@@ -244,15 +273,6 @@ def _called(call_next: ClientAppCallable, message: Message, context: Context) ->
         for name in list(context.state):
             del context.state[name]
         context.state.update(changed | ours)
-
-
-def _changed(message: Message, message_type: str, content: RecordDict) -> Message:
-    """Return a copy of a message with another type and content."""
-    changed = copy.copy(message)
-    changed.__dict__["_metadata"] = copy.copy(message.metadata)
-    changed.metadata.message_type = message_type
-    changed.content = content
-    return changed
 
 
 def _weight(request: AppRequest, reply: RecordDict) -> float:

@@ -24,8 +24,10 @@ from flwr.app import (
     Metadata,
     MetricRecord,
     RecordDict,
+    UserConfig,
 )
-from flwr.app.user_config import UserConfig
+
+from zerosum.client.flower.flower_internals import received_message
 
 Record: TypeAlias = ArrayRecord | ConfigRecord | MetricRecord
 
@@ -120,7 +122,7 @@ def shown_message(message_type: str, records: RecordDict) -> Message:
         ttl=_ENDLESS_SECONDS,
         message_type=message_type,
     )
-    return Message(metadata=metadata, content=records)  # type: ignore[call-overload,no-any-return]
+    return received_message(metadata, records)
 
 
 def shown(context: Context, state: RecordDict) -> Context:

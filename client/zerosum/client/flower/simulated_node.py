@@ -6,7 +6,6 @@ a message, a run config or a context: whatever a server sends, a deployed client
 """
 
 import math
-import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
@@ -14,6 +13,7 @@ from typing import Any, ClassVar, Final, get_args
 
 from flwr.app import ConfigRecord, Context, RecordDict
 
+from zerosum.client.flower.flower_internals import in_simulation_runtime
 from zerosum.client.privacy.spending import BudgetRule, Price, Spending
 from zerosum.client.protocol.decision_store import ROUNDS_KEPT, newer_mark
 from zerosum.client.protocol.node_keys import Credentials
@@ -54,31 +54,10 @@ GIVEN: Final = frozenset({"partition-id", "num-partitions"})
 
 DECISIONS: Final = "zerosum.decisions"
 
-_ACTORS, _ACTOR = "flwr.simulation.ray_transport.ray_actor", "ClientAppActor"
-
 
 def is_simulated(context: Context) -> bool:
     """Return whether Flower's simulation runtime plays this node, which has nothing of its own."""
     return in_simulation_runtime() and context.node_config.keys() == GIVEN
-
-
-def in_simulation_runtime() -> bool:
-    """Return whether this process is an actor of Flower's simulation runtime.
-
-    A SuperNode's processes are no workers of Ray. Nothing is imported here: what is not loaded
-    already does not run this process.
-    """
-    ray = sys.modules.get("ray")
-    if ray is None or _ACTORS not in sys.modules or not ray.is_initialized():
-        return False
-    here = ray.get_runtime_context()
-    return here.get_actor_id() is not None and _made_of(here.current_actor) == (_ACTORS, _ACTOR)
-
-
-def _made_of(actor: Any) -> tuple[str | None, str | None]:
-    """Return module and name of an actor's class, which Ray says in no public way."""
-    made = getattr(actor, "_ray_actor_creation_function_descriptor", None)
-    return getattr(made, "module_name", None), getattr(made, "class_name", None)
 
 
 class ContextStore:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Collection, Iterable
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
 
 from zerosum.client.flower.app_request import enveloped
+from zerosum.client.flower.flower_internals import Run
 from zerosum.client.protocol import flower_messages
 
 Answered = Callable[[list[Message]], list[Message]]

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
-from flwr.app.user_config import UserConfig
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict, UserConfig
 
 from zerosum.client.flower.app_request import AppRequest, only_arrays
 from zerosum.client.flower.arrays import ArrayLayout
@@ -25,6 +24,7 @@ from zerosum.client.spec import PrivacySpec
 from zerosum.secagg.stages import OPENING, Stage
 from zerosum.server.config import ConfigError
 from zerosum.server.flower.app_grid import AppGrid
+from zerosum.server.flower.serving import SIMULATED
 from zerosum.server.privacy.noised_ratio import NoisedRatio, noised_ratio
 from zerosum.server.privacy.observers import OBSERVERS
 from zerosum.server.privacy.protections import evaluation_protection, question_of
@@ -87,6 +87,8 @@ class AppRun:
         Clients who are not asked, whoever draws them.
     own_cohorts : bool
         Whether cohorts are the strategy's; otherwise ``experiment.sampling`` draws them.
+    simulated : bool
+        Whether Flower's simulation runtime plays the nodes.
     """
 
     experiment: Experiment
@@ -101,6 +103,7 @@ class AppRun:
     metrics: Mapping[str, float] = field(default_factory=dict)
     run_config: UserConfig = field(default_factory=dict)
     own_cohorts: bool = True
+    simulated: bool = False
 
 
 class AppRounds:
@@ -180,6 +183,7 @@ class AppRounds:
             protocol=self._run.experiment.secagg.protocol,
             server=self._run.experiment.secagg.server,
             noise_from_seed=False,
+            engine=dict(SIMULATED) if self._run.simulated else {},
             left_out=list(self._run.left_out.clients),
             cut=self._cuts.summed(records),
         )

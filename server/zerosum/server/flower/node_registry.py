@@ -59,8 +59,8 @@ def meet(grid: Grid, spec: DeploymentSpec, roster: Roster | None) -> Nodes:
     """
     if roster is not None and list(roster.entries) != list(range(len(roster))):
         raise ConfigError(
-            f"deployment.roster = {spec.roster!r}: it has clients {_some(roster.entries)}, and "
-            f"needs 0 to {len(roster) - 1}: sign one without gaps"
+            f"roster {spec.roster or 'of ZEROSUM_ROSTER'}: it has clients "
+            f"{_some(roster.entries)}, and needs 0 to {len(roster) - 1}: sign one without gaps"
         )
     return Nodes(wait_for_nodes(grid, spec, None if roster is None else len(roster)), roster)
 

@@ -14,9 +14,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
-from flwr.app.user_config import UserConfig
-from flwr.common.config import get_fused_config
+from flwr.app import (
+    ArrayRecord,
+    ConfigRecord,
+    Message,
+    MessageType,
+    MetricRecord,
+    UserConfig,
+)
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import (
     Bulyan,
@@ -33,14 +38,21 @@ from flwr.serverapp.strategy import (
 
 from zerosum.client.flower.app_request import TASK
 from zerosum.client.flower.arrays import ArrayLayout, UnusableArraysError
+from zerosum.client.flower.flower_internals import fused_config
 from zerosum.client.protocol.noise_source import Entropy, SystemEntropy
 from zerosum.client.protocol.protection import Protection
+from zerosum.secagg import Roster
 from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.config import ConfigError, parse_experiment
 from zerosum.server.flower.app_grid import AppGrid, StrategyGrid
 from zerosum.server.flower.app_rounds import AppRounds, AppRun, evaluation_privacy, in_words
 from zerosum.server.flower.node_registry import meet
-from zerosum.server.flower.server_app import read_keys
+from zerosum.server.flower.serving import (
+    ONE_PROCESS,
+    is_simulation,
+    read_deployment_keys,
+    simulated_app_nodes,
+)
 from zerosum.server.planning.preflight import prepare
 from zerosum.server.privacy.calibration import planned_figures, planned_run
 from zerosum.server.privacy.protections import evaluation_protection, planned_protections
@@ -246,6 +258,8 @@ class PrivateStrategy(Strategy):
                 log.info("PrivateStrategy, run folder: %s", run.folder.path.resolve())
                 if run.experiment.privacy.private:
                     log.info("PrivateStrategy: %s", PUBLISH)
+                if run.simulated:
+                    log.warning("PrivateStrategy: %s", ONE_PROCESS)
             if not result.arrays:  # Flower's result is empty until a round was completed
                 result.arrays = initial_arrays
             if why := rounds.nothing_learnt:
@@ -387,8 +401,9 @@ class PrivateStrategy(Strategy):
         except UnusableArraysError as error:
             raise ConfigError(f"initial_arrays: {error}") from None
         app_grid = AppGrid(grid, MessageType.TRAIN)
-        log.info("PrivateStrategy waits for its nodes")
-        nodes = meet(app_grid, experiment.deployment, read_keys(experiment))
+        log.info("PrivateStrategy waits for its nodes; run folder: %s", folder.path.resolve())
+        simulated = is_simulation(grid)
+        nodes = (self._simulated if simulated else self._met)(app_grid, experiment)
         experiment = prepare(experiment, population=len(nodes), dimension=dimension)
         _check_accounted(experiment, len(nodes), dimension)
         _warn_of_statistics(experiment, initial)
@@ -406,7 +421,7 @@ class PrivateStrategy(Strategy):
             experiment=experiment,
             nodes=nodes,
             grid=app_grid,
-            coordinator=self._coordinator(app_grid, nodes, experiment),
+            coordinator=self._coordinator(app_grid, nodes, experiment, simulated),
             ledger=ledger,
             folder=folder,
             entropy=self.entropy,
@@ -415,9 +430,23 @@ class PrivateStrategy(Strategy):
             metrics=self._metrics,
             run_config=_run_config(grid) if self._run_config is None else self._run_config,
             own_cohorts=self._own_cohorts,
+            simulated=simulated,
         )
 
-    def _coordinator(self, grid: AppGrid, nodes: Nodes, experiment: Experiment) -> Coordinator:
+    def _met(self, grid: AppGrid, experiment: Experiment) -> Nodes:
+        """Wait for the nodes of a deployment."""
+        spec = experiment.deployment
+        roster = read_deployment_keys(spec, experiment.secagg.server, "secagg.server")
+        _check_enough(self._strategy, roster)
+        return meet(grid, spec, roster)
+
+    def _simulated(self, grid: AppGrid, experiment: Experiment) -> Nodes:
+        """Greet the nodes that Flower's simulation runtime plays."""
+        return simulated_app_nodes(grid, experiment.deployment.min_nodes)
+
+    def _coordinator(
+        self, grid: AppGrid, nodes: Nodes, experiment: Experiment, simulated: bool
+    ) -> Coordinator:
         return Coordinator(
             grid,
             nodes,
@@ -426,7 +455,9 @@ class PrivateStrategy(Strategy):
             run_id=grid.run.run_id.to_bytes(_RUN_ID_BYTES, "little")
             + SystemRandomness().take(_RUN_ID_BYTES),
             entropy=self.entropy,
-            timeouts=experiment.deployment,
+            # Simulated nodes take turns on a few actors: all answer in the end, by an error if need
+            # be. They keep the lines of one session at a time, so nothing may ride along.
+            timeouts=None if simulated else experiment.deployment,
         )
 
     def _ledger(
@@ -460,9 +491,13 @@ class PrivateStrategy(Strategy):
 
 def _run_config(grid: Grid) -> UserConfig:
     """Return the run config that Flower hands every app of a run."""
-    run = grid.run
-    found = get_fused_config(run)  # {} without a FAB
-    return found or dict(run.override_config)
+    config = fused_config(grid.run)
+    if config is None:
+        raise ConfigError(
+            "this version of Flower does not tell a strategy the run config, to which masks are "
+            "bound: give it, PrivateStrategy(..., run_config=context.run_config)"
+        )
+    return config
 
 
 def _outermost() -> ConfigError:
@@ -488,6 +523,16 @@ def _check_averages(strategy: Strategy) -> None:
 
 def _nodes_wanted(strategy: Strategy) -> int:
     return max(2, int(getattr(strategy, "min_available_nodes", 2)))
+
+
+def _check_enough(strategy: Strategy, roster: Roster | None) -> None:
+    """Refuse a strategy that would wait for more nodes than the roster has, without an end."""
+    wanted = _nodes_wanted(strategy)
+    if roster is not None and len(roster) < wanted:
+        raise ConfigError(
+            f"min_available_nodes = {wanted} of the strategy: the roster has {len(roster)} "
+            "clients, and no others are asked; set it to their number or fewer"
+        )
 
 
 def _check_accounted(experiment: Experiment, population: int, dimension: int) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -29,6 +28,7 @@ from zerosum.secagg import Roster
 from zerosum.server.config import ConfigError, apply_overrides, parse_experiment, read_toml
 from zerosum.server.flower.node_registry import simulated_nodes
 from zerosum.server.flower.serving import (
+    SIMULATED,
     find_file,
     is_simulation,
     met_nodes,
@@ -70,9 +70,6 @@ from zerosum.server.training.loop import FederatedTraining
 from zerosum.server.training.saturation_watch import cuts_in_words
 
 log = logging.getLogger("zerosum.server")
-
-SIMULATED: Final = {"name": "flower"}
-"""Engine of a run in Flower's simulation runtime."""
 
 app = ServerApp()
 

@@ -4,22 +4,39 @@ Importing it imports neither torch nor dp_accounting.
 """
 
 import logging
+import os
 import shlex
 import sys
 from pathlib import Path
+from typing import Final
 
 from flwr.app import Context
 from flwr.serverapp import Grid
 
+from zerosum.client.flower.flower_internals import is_simulation_grid
+from zerosum.client.flower.simulated_node import simulated_roster
 from zerosum.client.protocol.node_keys import ProvisioningError, read_roster
 from zerosum.secagg import Roster
 from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.config import ConfigError
-from zerosum.server.flower.node_registry import NodeRegistry, meet
+from zerosum.server.flower.node_registry import NodeRegistry, meet, simulated_nodes
 from zerosum.server.private_sum.coordinator import Nodes
 from zerosum.server.spec import DeploymentSpec
 
 log = logging.getLogger("zerosum.server")
+
+ONE_PROCESS: Final = (
+    "this is Flower's simulation runtime: one owner has every client's records and keys, and "
+    "nobody is protected; masks, noise and epsilon are those that nodes of their own would have"
+)
+"""Said at the start of a simulated run of somebody's app, and at its end."""
+
+SIMULATED: Final = {"name": "flower"}
+"""Engine of a run in Flower's simulation runtime."""
+
+ROSTER: Final = "ZEROSUM_ROSTER"
+AUTHORITY: Final = "ZEROSUM_AUTHORITY"
+"""Environment of the SuperLink, which ServerApps inherit: keys of runs whose settings name none."""
 
 
 def is_simulation(grid: Grid) -> bool:
@@ -27,8 +44,7 @@ def is_simulation(grid: Grid) -> bool:
 
     What nodes say of themselves does not count: a seed is no noise in a deployment.
     """
-    module = sys.modules.get("flwr.superlink.grid.inmemory_grid")
-    return module is not None and isinstance(grid, module.InMemoryGrid)
+    return is_simulation_grid(grid)
 
 
 def show_log() -> None:
@@ -103,7 +119,9 @@ def named_folder(context: Context) -> tuple[Path, bool]:
 
 
 def read_deployment_keys(spec: DeploymentSpec, server: str, key: str) -> Roster | None:
-    """Read the roster of identity keys that a deployment names.
+    """Read the roster of identity keys that a deployment, or else the environment, names.
+
+    Nobody trusts a server for either: each node has its own authority, whose signature it checks.
 
     Parameters
     ----------
@@ -126,15 +144,20 @@ def read_deployment_keys(spec: DeploymentSpec, server: str, key: str) -> Roster 
     """
     if spec.roster is None and spec.authority is None and server != "malicious":
         return None
-    if spec.roster is None or spec.authority is None:
+    roster = spec.roster or os.environ.get(ROSTER)
+    authority = spec.authority or os.environ.get(AUTHORITY)
+    if not roster or not authority:
         raise ConfigError(
             f'{key} = "{server}": deployment.roster and deployment.authority are needed, with keys '
-            f'on the nodes; or write {key} = "semi-honest", and name it in each node\'s policy'
+            f"on the nodes, or {ROSTER} and {AUTHORITY} in the SuperLink's environment; or write "
+            f'{key} = "semi-honest", and name it in each node\'s policy'
         )
     try:
-        return read_roster(spec.roster, spec.authority)
+        return read_roster(roster, authority)
     except ProvisioningError as error:
-        raise ConfigError(f"deployment.{error}") from None
+        written = spec.roster if str(error).startswith("roster") else spec.authority
+        where = "deployment." if written else f"{ROSTER} and {AUTHORITY} of the environment: "
+        raise ConfigError(f"{where}{error}") from None
 
 
 def met_nodes(
@@ -166,3 +189,37 @@ def met_nodes(
     log.info("all %d nodes are there", len(met.by_index))
     registry = NodeRegistry(grid, spec, dict(met.by_index))
     return registry, Nodes(registry.by_index, met.roster)
+
+
+def simulated_app_nodes(grid: Grid, least: int) -> Nodes:
+    """Greet the nodes of Flower's simulation runtime on which somebody's app runs.
+
+    All of them are there at once, and their keys follow from the run's id: no roster is read,
+    whatever the settings name.
+
+    Parameters
+    ----------
+    grid : flwr.serverapp.Grid
+        Carries messages that the app answers.
+    least : int
+        The fewest nodes that the run is for.
+
+    Returns
+    -------
+    Nodes
+        All clients of the run.
+
+    Raises
+    ------
+    ConfigError
+        If one does not answer as it should, or there are too few.
+    """
+    log.warning("%s", ONE_PROCESS)
+    by_index = simulated_nodes(grid)
+    if len(by_index) < least:
+        raise ConfigError(
+            f"the simulation has {len(by_index)} nodes, and the run is for {least} and more "
+            "(deployment.min_nodes, or min_available_nodes of the strategy): raise num-supernodes "
+            "of the federation, or ask for fewer"
+        )
+    return Nodes(by_index, simulated_roster(grid.run.run_id, len(by_index)))

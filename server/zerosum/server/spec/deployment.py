@@ -50,9 +50,11 @@ for."""
     """Send the keys and shares of a round along with the messages of the round before: two \
 exchanges a round instead of four, or three instead of five against a malicious server."""
     roster: str | None = None
-    """File of the signed roster, as every node has it; required against a malicious server."""
+    """File of the signed roster, as every node has it; required against a malicious server. Where \
+it is absent, the SuperLink's environment may name it: `ZEROSUM_ROSTER`."""
     authority: Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$")] | None = None
-    """Public key of who signed the roster, 64 hexadecimal digits."""
+    """Public key of who signed the roster, 64 hexadecimal digits; or `ZEROSUM_AUTHORITY` of that \
+environment."""
     left_out: str | None = None
     """File of clients that are not asked, a JSON line for each. Who is proved to have given or \
 dealt wrong shares is added; delete a line, and the client is asked again from the next start on. \

@@ -3,13 +3,15 @@
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from flwr.app import Context, Error, Message, RecordDict
-from flwr.app.user_config import UserConfig
-from flwr.common.constant import SUPERLINK_NODE_ID
+from flwr.app import Context, Error, Message, RecordDict, UserConfig
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
-from flwr.supercore.task_identity import TaskIdentity
 
+from zerosum.client.flower.flower_internals import (
+    Run,
+    adopt_server_identity,
+    empty_run,
+    set_message_id,
+)
 from zerosum.client.protocol import flower_messages
 from zerosum.simulations.engine.faults import FaultPlan
 
@@ -123,25 +125,18 @@ class InProcessGrid(Grid):
         self._app = app
         self._population = population
         self._faults = faults
-        self._run = Run.create_empty(run_id)
         self._run_config = run_config or {}
-        self._run.override_config = dict(self._run_config)
+        self._run = empty_run(run_id, self._run_config)
         self._node_config = node_config
         self._states: dict[int, RecordDict] = {}
         self._replies: dict[str, Message] = {}
         self._numbers = itertools.count(1)
-        self._adopt_identity()
-
-    def _adopt_identity(self) -> None:
-        """Set Flower's process-wide run and node, which Message() reads."""
-        TaskIdentity.task_id = 1
-        TaskIdentity.run_id = self._run.run_id
-        TaskIdentity.node_id = SUPERLINK_NODE_ID
+        adopt_server_identity(self._run.run_id)
 
     def set_run(self, run: Run) -> None:
         """Set the run that messages belong to."""
         self._run = run
-        self._adopt_identity()
+        adopt_server_identity(self._run.run_id)
 
     @property
     def run(self) -> Run:
@@ -180,7 +175,7 @@ class InProcessGrid(Grid):
         """Deliver messages now; their replies wait to be pulled."""
         sent = list(messages)
         for message in sent:
-            message.metadata.__dict__["_message_id"] = f"m{next(self._numbers)}"
+            set_message_id(message, f"m{next(self._numbers)}")
         for reply in self._deliver(sent):
             self._replies[reply.metadata.reply_to_message_id] = reply
         return [message.metadata.message_id for message in sent]

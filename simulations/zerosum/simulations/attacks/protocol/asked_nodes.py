@@ -5,8 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
-from flwr.app.user_config import UserConfig
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    Context,
+    Message,
+    MetricRecord,
+    RecordDict,
+    UserConfig,
+)
 from flwr.clientapp import ClientApp
 
 from zerosum.client.files.private_files import write_private
