@@ -191,7 +191,7 @@ def bytes_up(
     int or None
         Without what the transport adds.
     """
-    session = _session(experiment, population, cohort, protection)
+    session = planned_session(experiment, population, cohort, protection)
     if session is None:
         return None
     digest, signed = session.digest, SIGNATURE_BYTES if session.signed else 0
@@ -211,9 +211,25 @@ def bytes_up(
     return sum(message.wire_bytes for message in sent)
 
 
-def _session(
+def planned_session(
     experiment: Experiment, population: int, cohort: int, protection: Protection
 ) -> Session | None:
+    """Return the session of a planned run's sum, without its run and its roster.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Checked.
+    population, cohort : int
+        Clients of the roster; of the session.
+    protection : Protection
+        Of the sum: length of its vector, bits of its ring.
+
+    Returns
+    -------
+    Session or None
+        None where no number of survivors would be safe.
+    """
     secagg = experiment.secagg
     try:
         limits = Thresholds.of(cohort, roster=population, secagg=secagg, privacy=experiment.privacy)

@@ -36,6 +36,7 @@ from zerosum.simulations.rehearsal.own_files import (
     own_files,
     paths_of,
 )
+from zerosum.simulations.rehearsal.policy_check import EXPERIMENT, POLICY, check_policy
 from zerosum.simulations.rehearsal.processes import DeploymentError, check_programs
 from zerosum.simulations.rehearsal.rehearsal_folder import (
     QueryRehearsal,
@@ -50,8 +51,6 @@ from zerosum.simulations.terminal.progress import ProgressBar
 from zerosum.simulations.terminal.shell_completion import FOLDERS
 from zerosum.simulations.terminal.signals import interruptible
 from zerosum.simulations.terminal.user_errors import NOTHING_LEARNT, number, user_errors
-
-EXPERIMENT, POLICY = "experiment.toml", "policy.toml"
 
 LOG_LINES_SHOWN = 6
 """Lines of the nodes' logs in an error."""
@@ -135,6 +134,10 @@ def rehearse(
             )
             if out is not None:
                 raise DeploymentError(f"--out {out} and --resume {resume}: give one of them")
+        if not isinstance(kept, QueryRehearsal):
+            check_policy(
+                kept, setting, _policy(Path(setting.app) / POLICY, setting.server), settings
+            )
     # A new run's settings are in its folder; those of one that goes on only once it does.
     again = (
         []

@@ -14,6 +14,7 @@ from pathlib import Path
 from zerosum.client.files.private_files import write_private
 from zerosum.client.protocol.node_keys import read_roster
 from zerosum.secagg import IdentityKey, Roster, SignedRoster
+from zerosum.server.flower.serving import AUTHORITY, ROSTER
 from zerosum.simulations.rehearsal.certificates import (
     make_certificates,
     make_node_key,
@@ -25,7 +26,7 @@ from zerosum.simulations.terminal.signals import terminable, undisturbed
 
 CONNECTION = "test"
 
-AUTHORITY = "authority.pub"
+AUTHORITY_FILE = "authority.pub"
 """The key that signed the roster: written last of what is kept."""
 
 
@@ -48,10 +49,12 @@ class Federation(FlowerPrograms):
         self.certificates = make_certificates(folder / "tls", [link.address, "127.0.0.1"])
         super().__init__(folder, CONNECTION, link.address, self.certificates.authority)
         self._keep_roster()
+        # Of an app whose code names neither.
+        self.env |= {ROSTER: str(self.roster), AUTHORITY: self.authority}
 
     def _keep_roster(self) -> None:
         """Take the roster that the folder has, with its nodes' keys and states; else make it."""
-        authority_file = self.folder / AUTHORITY
+        authority_file = self.folder / AUTHORITY_FILE
         self.roster = self.folder / "roster"
         if authority_file.is_file():
             self.authority = authority_file.read_text(encoding="utf-8").strip()
