@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flower_examples_edits import CannotEditError, Edited, components, make_private
+from flower_examples_edits import CannotEditError, Edited, Settings, components, make_private
 from flower_examples_reading import (
     evaluation_metrics,
     measured,
@@ -44,6 +44,11 @@ SUPERNODES = 3
 
 PLAIN, MASKED, NOISED = "plain", "masked", "noised"
 
+QUERIES = {
+    MASKED: 'privacy={"model": "none"}',
+    NOISED: "epsilon=1.0, budget=10.0",
+}
+
 SETTINGS = {
     MASKED: 'privacy={"model": "none", "clip": "none"}, encoding={"range": 4.0}',
     NOISED: "clip=1.0, noise_multiplier=0.5, delta=1e-3",
@@ -55,6 +60,9 @@ max_vector_length = 100_000_000
 min_cohort = 2
 corruption = 0.0
 max_epsilon = inf
+[app_queries]
+units = ["record", "client"]
+max_epsilon_per_query = inf
 """
 
 
@@ -122,12 +130,16 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--no-simulation", action="store_true")
     parser.add_argument("--ways", nargs="+", default=[PLAIN, MASKED, NOISED], metavar="WAY")
     parser.add_argument("--nodes", type=int, default=5, help="simulated")
+    parser.add_argument(
+        "--nodes-of", nargs=2, action="append", default=[], metavar=("NAME", "NODES")
+    )
     parser.add_argument("--rounds", type=int, default=3, help="at most, where an app can be told")
     parser.add_argument("--noised", default=SETTINGS[NOISED], help="arguments of PrivateStrategy")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds a run may take")
     parser.add_argument(
         "--run-config", nargs=2, action="append", default=[], metavar=("NAME", "CONFIG")
     )
+    parser.add_argument("--query", nargs=2, action="append", default=[], metavar=("NAME", "SUMS"))
     parser.add_argument("--work", type=Path, help="keep copies and logs there")
     parser.add_argument("--json", type=Path, help="write all rows there, with the changed lines")
     return parser.parse_args()
@@ -206,14 +218,14 @@ class _Run:
             return row(failure=reason(str(error)) or str(error).splitlines()[0]), []
         (self.folder / "run.log").write_text(printed)
         records, bytes_up, seconds = measured(self._records / f"{number}.jsonl")
-        failure = said_nothing = ""
-        if status != "finished:completed":
-            failure = reason(printed) or status
-        says = "" if failure else said(records, printed)
-        if not failure and not says:
-            said_nothing = reason(printed) or "it said nothing of a result"
-        found = {"bytes_up": bytes_up, "seconds": seconds}
-        return row(says=says, failure=failure or said_nothing, **found), records
+        why = reason(printed)
+        says = failure = ""
+        if status == "finished:completed":
+            says = said(records, printed)
+            failure = "" if says else why or "it said nothing of a result"
+        else:
+            failure = why if why and status.startswith("finished") else f"{status}: {why}"
+        return row(says=says, failure=failure, bytes_up=bytes_up, seconds=seconds), records
 
     @property
     def _records(self) -> Path:
@@ -221,15 +233,12 @@ class _Run:
 
     def _edited(self, app: Path) -> Edited:
         settings = self.given.noised if self.way == NOISED else SETTINGS[self.way]
-        if self.runtime == "superlink":
-            kept = self.folder / "flower"
-            authority = 'open("{}").read().strip()'.format(kept / "authority.pub")
-            settings += f', deployment={{"roster": "{kept}/roster", "authority": {authority}}}'
-        metrics = ""
         if self.metrics:
-            metrics = f"metrics={json.dumps(self.metrics)}"
-            metrics += ", evaluation_noise=1.0" if self.way == NOISED else ""
-        return make_private(app, settings, metrics)
+            settings += f", metrics={json.dumps(self.metrics)}"
+            settings += ", evaluation_noise=1.0" if self.way == NOISED else ""
+        sums = dict(self.given.query).get(self.source.name, "")
+        queries = ", ".join(filter(None, (sums, QUERIES[self.way])))
+        return make_private(app, Settings(settings, queries))
 
     def _config(self, app: Path) -> str:
         """Return the run config: fewer rounds, and what the command line gives this app."""
@@ -243,7 +252,8 @@ class _Run:
         programs = FlowerPrograms(self.folder / "flower", CONNECTION, "127.0.0.1")
         where = ("--host", "127.0.0.1", "--port", str(programs.port))
         options = ("--insecure", "--simulation", "--disable-runtime-dependency-installation")
-        size = f"num-supernodes={self.given.nodes} client-resources-num-cpus=1"
+        nodes = dict(self.given.nodes_of).get(self.source.name, self.given.nodes)
+        size = f"num-supernodes={nodes} client-resources-num-cpus=1"
         words = ["run", ".", CONNECTION, "--format", "json", "--federation-config", size]
         if config := self._config(app):
             words += ["--run-config", config]
@@ -273,12 +283,11 @@ class _Run:
 
     def _ended(self, number: int, status: Any, log: Any) -> tuple[str, str]:
         """Return a run's status at its end, and what it printed."""
+        sign = self._records / f"{number}.ended"
         try:
-            ended = wait_for_end(status, self.given.limit, sign=self._records / f"{number}.ended")
-        except TimeoutError:
-            ended = f"it did not end within {self.given.limit:g} s"
-            (self.folder / "run.log").write_text(log())
-            return ended, reason(log()) and log()
+            ended = wait_for_end(status, self.given.limit, sign=sign)
+        except TimeoutError as error:
+            ended = str(error)
         return ended, log()
 
 

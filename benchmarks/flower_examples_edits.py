@@ -26,6 +26,9 @@ _OF_START = {"initial_arrays", "num_rounds", "train_config", "evaluate_config", 
 """Arguments by which a strategy's ``start`` is told from a thread's."""
 
 
+_SENDS = ("send_and_receive", "push_messages")
+
+
 class CannotEditError(Exception):
     """An app has no place for the lines; the message says what was looked for."""
 
@@ -109,17 +112,31 @@ class _Text:
         return text
 
 
-def make_private(app: Path, settings: str, metrics: str = "") -> Edited:
+@dataclass(frozen=True)
+class Settings:
+    """What is written behind the first argument of what protects.
+
+    Parameters
+    ----------
+    strategy : str
+        Arguments of ``PrivateStrategy`` after the strategy.
+    queries : str
+        Arguments of ``PrivateQueries`` after the grid.
+    """
+
+    strategy: str
+    queries: str = ""
+
+
+def make_private(app: Path, settings: Settings) -> Edited:
     """Write the lines into an app.
 
     Parameters
     ----------
     app : Path
         Its folder, with ``pyproject.toml``: files in it are changed.
-    settings : str
-        Arguments of ``PrivateStrategy`` after the strategy, or of a private grid after the grid.
-    metrics : str
-        Further ones, of ``PrivateStrategy`` alone.
+    settings : Settings
+        Of the training, or of the queries, whichever it does.
 
     Returns
     -------
@@ -133,8 +150,8 @@ def make_private(app: Path, settings: str, metrics: str = "") -> Edited:
     """
     texts = [_Text(path, path.read_text(encoding="utf-8")) for path in sorted(app.rglob("*.py"))]
     notes = _give_mod(_named_first(texts, app, "clientapp"))
-    _give_protection(_named_first(texts, app, "serverapp"), settings, metrics)
-    diffs = []
+    _give_protection(_named_first(texts, app, "serverapp"), settings)
+    diffs: list[str] = []
     for text in texts:
         written = text.written()
         ast.parse(written)
@@ -206,12 +223,11 @@ def _give_mod(texts: list[_Text]) -> list[str]:
     return notes
 
 
-def _give_protection(texts: list[_Text], settings: str, metrics: str) -> None:
-    arguments = ", ".join(filter(None, (settings, metrics)))
+def _give_protection(texts: list[_Text], settings: Settings) -> None:
     for text in texts:
         started = list(_started(text.tree, []))
         for within, strategy in started:
-            made = f"PrivateStrategy({text.of(strategy)}, {arguments})"
+            made = f"PrivateStrategy({text.of(strategy)}, {settings.strategy})"
             statement = within[-1]
             begin = text.starts[statement.lineno - 1]
             indent = text.text[begin : text.span(statement)[0]]
@@ -222,7 +238,34 @@ def _give_protection(texts: list[_Text], settings: str, metrics: str) -> None:
         if started:
             text.imports("from zerosum.server import PrivateStrategy", started[0][1])
             return
-    raise CannotEditError("no strategy is started in it")
+    for text in texts:
+        for function in _sending(text.tree):
+            _wrap_grid(text, function, settings.queries)
+            return
+    raise CannotEditError("no strategy is started in it, and no function sends by a grid")
+
+
+def _wrap_grid(text: _Text, function: ast.FunctionDef, arguments: str) -> None:
+    """Make the grid that a function is given a private one, before anything is sent."""
+    grid = function.args.args[0].arg
+    first = function.body[1 if _docstring(function.body[0]) and function.body[1:] else 0]
+    begin, _ = text.span(first)
+    indent = " " * first.col_offset
+    words = ", ".join(filter(None, (grid, arguments)))
+    text.insert(begin, f"{grid} = PrivateQueries({words})\n{indent}")
+    used = [name for name in ("Counts", "Reals") if f"{name}(" in arguments]
+    names = ", ".join(sorted(["PrivateQueries", *used]))
+    text.imports(f"from zerosum.server import {names}", function)
+
+
+def _sending(tree: ast.Module) -> Iterator[ast.FunctionDef]:
+    """Yield the main functions of ServerApps, where anything in the module sends messages."""
+    if not any(_name(call.func) in _SENDS for call in ast.walk(tree) if isinstance(call, ast.Call)):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.args.args:
+            if any(isinstance(one, ast.Call) and _name(one.func) == "main" for one in node.decorator_list):
+                yield node
 
 
 def _started(tree: ast.AST, within: list[ast.stmt]) -> Iterator[tuple[list[ast.stmt], ast.expr]]:

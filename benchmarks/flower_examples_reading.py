@@ -10,6 +10,12 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 _LOGGED = re.compile(r"^\s*(?:INFO|WARNING|ERROR|DEBUG)\s*:\s?")
 
+_NOT_THE_APP = re.compile(
+    r"^\s*$|\(ClientAppActor |it/s\]|^(?:WARNING|ERROR|DEBUG)\b|Received \d+/\d+ results"
+    r"|^Private(?:Strategy|Grid)\b|\bzerosum\b"
+)
+"""Lines of actors, of progress bars, of what carries the messages."""
+
 _RAISED = re.compile(
     r"^(?:\w+\.)*(?P<kind>\w*(?:Error|Exception|Interrupt|Exit))(?::\s*(?P<why>.*))?$"
 )
@@ -141,8 +147,8 @@ def _short(value: Any) -> str:
 
 
 def _last_words(printed: str) -> str:
-    """Return the last lines that are no empty ones of Flower's, joined."""
-    words = [line.strip() for line in _plain(printed) if line.strip()]
+    """Return the last lines that are none of Flower's, of an actor's or of ours, joined."""
+    words = [line.strip() for line in _plain(printed) if not _NOT_THE_APP.search(line)]
     return " ".join(words[-2:])
 
 

@@ -5,8 +5,10 @@ import json
 import pytest
 
 import flower_examples
-from flower_examples_edits import CannotEditError, components, make_private
+from flower_examples_edits import CannotEditError, Settings, components, make_private
 from flower_examples_reading import evaluation_metrics, measured, reason, said
+
+ONE = Settings("clip=1.0", '{"counts": {"n": Counts()}}, epsilon=1.0')
 
 PYPROJECT = """[tool.flwr.app.components]
 serverapp = "mine.server:app"
@@ -63,7 +65,7 @@ def added(edited):
     ],
 )
 def test_the_mod_comes_first_and_takes_the_place_of_other_protections(tmp_path, client, line):
-    edited = make_private(app_of(tmp_path, client), "clip=1.0")
+    edited = make_private(app_of(tmp_path, client), ONE)
     assert added(edited)[:2] == ["from zerosum.client import private_mod", line]
     assert edited.notes == (
         ("mod.secaggplus_mod replaced",)
@@ -102,20 +104,32 @@ def test_the_mod_comes_first_and_takes_the_place_of_other_protections(tmp_path, 
     ],
 )
 def test_the_strategy_that_is_started_is_wrapped_where_it_may_be_named_anew(tmp_path, server, line):
-    edited = make_private(app_of(tmp_path, server=server), "clip=1.0")
+    edited = make_private(app_of(tmp_path, server=server), ONE)
     assert added(edited)[2:] == ["from zerosum.server import PrivateStrategy", line]
     assert edited.lines == 4
     compile((tmp_path / "mine" / "server.py").read_text(), "server", "exec")
 
 
+def test_an_app_that_sends_by_hand_gets_a_private_grid_before_it_does(tmp_path):
+    server = '"""Main."""\n    ids = grid.get_node_ids()\n    grid.send_and_receive([])'
+    edited = make_private(app_of(tmp_path, server=server), ONE)
+    assert added(edited)[2:] == [
+        "from zerosum.server import Counts, PrivateQueries",
+        'grid = PrivateQueries(grid, {"counts": {"n": Counts()}}, epsilon=1.0)',
+    ]
+    text = (tmp_path / "mine" / "server.py").read_text()
+    compile(text, "server", "exec")
+    assert text.index('"""Main."""') < text.index("grid = ") < text.index("ids = ")
+
+
 def test_a_thread_that_is_started_is_no_strategy(tmp_path):
     app = app_of(tmp_path, server="s = FedAvg()\n    thread.start()\n    s.start(grid)")
-    assert added(make_private(app, "clip=1.0"))[3] == "s = PrivateStrategy(s, clip=1.0)"
+    assert added(make_private(app, ONE))[3] == "s = PrivateStrategy(s, clip=1.0)"
 
 
 def test_an_import_stands_before_its_use_though_others_come_later(tmp_path):
     client = '"""A."""\nfrom flwr.clientapp import ClientApp\n\napp = ClientApp()\nimport late\n'
-    make_private(app_of(tmp_path, client), "clip=1.0")
+    make_private(app_of(tmp_path, client), ONE)
     text = (tmp_path / "mine" / "client.py").read_text()
     assert text.index("import private_mod") < text.index("mods=") < text.index("import late")
 
@@ -126,7 +140,7 @@ def test_an_import_stands_before_its_use_though_others_come_later(tmp_path):
 )
 def test_an_app_without_a_place_for_the_lines_says_what_was_sought(tmp_path, client, server, line):
     with pytest.raises(CannotEditError, match=line):
-        make_private(app_of(tmp_path, client, server), "clip=1.0")
+        make_private(app_of(tmp_path, client, server), ONE)
 
 
 def test_a_folder_that_is_no_app_is_named(tmp_path):
