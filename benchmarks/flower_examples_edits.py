@@ -264,7 +264,8 @@ def _sending(tree: ast.Module) -> Iterator[ast.FunctionDef]:
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.args.args:
-            if any(isinstance(one, ast.Call) and _name(one.func) == "main" for one in node.decorator_list):
+            by = [_name(one.func) for one in node.decorator_list if isinstance(one, ast.Call)]
+            if "main" in by:
                 yield node
 
 

@@ -74,7 +74,7 @@ def said(records: list[dict[str, Any]], printed: str) -> str:
             last = rounds[max(rounds, key=int)]
             words = ", ".join(f"{key} {_short(value)}" for key, value in last.items())
             return f"{words} ({name.split('_')[0]}, {_side(name)})"
-    return _last_words(printed)
+    return _history(printed) or _last_words(printed)
 
 
 def evaluation_metrics(records: list[dict[str, Any]]) -> dict[str, float]:
@@ -144,6 +144,15 @@ def _short(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(_short, value)) + "]"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _history(printed: str) -> str:
+    """Return the last round of what Flower's servers before the Message API log at their end."""
+    _, _, history = "\n".join(_plain(printed)).rpartition("[SUMMARY]")
+    found = re.findall(r"'(\w+)': \[([^\]]*)\]", history)
+    lasts = [(name, re.findall(r"\(\d+,\s*([-+.\deE]+)\)", rounds)) for name, rounds in found]
+    words = [f"{name} {float(values[-1]):.4g}" for name, values in lasts if values]
+    return f"{', '.join(words)} (its history)" if words else ""
 
 
 def _last_words(printed: str) -> str:

@@ -182,6 +182,10 @@ def test_what_an_app_says_is_its_last_round_as_the_best_test_has_it():
     assert said(tested, "") == "a 1 (evaluate, server)"
     assert said([], "INFO : first\n\x1b[92mINFO\x1b[0m :  a: [1 2]\n\n") == "first a: [1 2]"
     assert said([], "") == ""
+    history = (
+        "INFO : [SUMMARY]\nINFO : {'a': [(1, 0.5),\nINFO :   (2, 0.25)],\nINFO : 'b': [(1, 7)]}"
+    )
+    assert said([], history) == "a 0.25, b 7 (its history)"
 
 
 def test_metrics_of_the_nodes_are_bounded_by_what_a_plain_run_showed():
