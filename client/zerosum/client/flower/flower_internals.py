@@ -13,6 +13,7 @@ Internal                         For                                         Whe
 ``get_fused_config``             the run config that apps are handed         None: it has to be told
 ``InMemoryGrid``, by name        telling a simulation from a deployment      a deployment
 ``ClientAppActor``, by name      the same, at a node                         a deployed node
+``ClientApp._registered_funcs``  declining what no function answers          any may be
 ``Message._metadata``            copies of messages, ids of those delivered  `AttributeError`
 ===============================  ==========================================  =====================
 
@@ -141,6 +142,28 @@ def _made_of(actor: Any) -> tuple[str | None, str | None]:
     """Return module and name of an actor's class, which Ray says in no public way."""
     made = getattr(actor, "_ray_actor_creation_function_descriptor", None)
     return getattr(made, "module_name", None), getattr(made, "class_name", None)
+
+
+def has_function(app: ClientAppCallable, message_type: str) -> bool:
+    """Return whether an app has a function for messages of a type; True where none can tell.
+
+    Parameters
+    ----------
+    app : callable
+        A ClientApp, or anything that answers messages.
+    message_type : str
+        "train", "evaluate" or "query", perhaps with an action.
+
+    Returns
+    -------
+    bool
+        False of a ClientApp alone that has functions, and not this one.
+    """
+    functions = getattr(app, "_registered_funcs", None)
+    if not isinstance(functions, dict) or getattr(app, "_call", None) is not None:
+        return True
+    category, _, action = message_type.partition(".")
+    return f"{category}.{action or 'default'}" in functions
 
 
 def received_message(metadata: Metadata, content: RecordDict) -> Message:
