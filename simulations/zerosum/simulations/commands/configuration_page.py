@@ -12,8 +12,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from zerosum.client.spec import Choices, ClientPolicy
-from zerosum.client.spec.own_table import OwnTable
 from zerosum.client.spec.app_query_policy import AppQueryPolicy
+from zerosum.client.spec.own_table import OwnTable
 from zerosum.client.spec.query_policy import QueryPolicy
 from zerosum.server.spec import Experiment
 
@@ -55,8 +55,8 @@ The queries of its own table that a node answers; without this section it answer
 
 _APP_QUERIES = """### `[app_queries]`
 
-The sums of a Flower app's own values that a node answers ([flower-apps.md](flower-apps.md)); without
-this section it answers none.
+The sums of a Flower app's own values that a node answers
+([flower-apps.md](flower-apps.md#apps-that-ask-for-counts)); without this section it answers none.
 """
 
 _OWN_TABLE = """### `[table]`
