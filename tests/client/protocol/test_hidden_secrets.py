@@ -230,7 +230,7 @@ PUBLIC = {
         "Session", "Message", "Advert", "Adverts", "Shares", "ContributeRequest", "Contribution",
         "Confirmation", "ConfirmRequest", "UnmaskRequest", "UnmaskShares", "Presence", "Roll",
         "CohortQuestion", "Roster", "SignedRoster", "Directory", "Neighbourhood",
-        "Encoding", "IntegerEncoding", "Request", "ModelRequest", "QueryRequest", "AppRequest",
+        "Encoding", "IntegerEncoding", "Request", "ModelRequest", "QueryRequest", "AppRequest", "SumRequest", "AppSumRequest",
         "SumResult",
     },
     "decisions: hashes that a node keeps in the open": {"Step", "ClientState"},
