@@ -1,8 +1,8 @@
 """Everything of Flower that is not public, here alone: what it is for, and what stands in for it.
 
-Public are ``flwr.app``, ``flwr.clientapp``, ``flwr.serverapp``, ``flwr.serverapp.strategy`` and
-``flwr.simulation``: they are imported where they are used. What follows may move or go with any
-release.
+Public are ``flwr.app``, ``flwr.clientapp`` with its ``mod``, ``flwr.serverapp`` with its
+``strategy`` and ``flwr.simulation``: they are imported where they are used. What follows may move
+or go with any release.
 
 ===============================  ==========================================  =====================
 Internal                         For                                         Where it is missing
