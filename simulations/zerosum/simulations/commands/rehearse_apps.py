@@ -6,18 +6,20 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import tomli_w
 from rich.console import Console
 
 from zerosum.client.files.toml_file import parse_toml
 from zerosum.client.flower.node_policy import checked_policy
 from zerosum.client.flower.simulated_node import OPEN_POLICY
+from zerosum.client.privacy.spending import Spending
 from zerosum.client.protocol.stored_counters import read_spending
 from zerosum.client.spec import ClientPolicy
+from zerosum.server.planning.policy_fit import least_max_epsilon
 from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.runs.records import Summary
 from zerosum.server.runs.run_folder import SUMMARY, RunFolder
-from zerosum.simulations.commands.budget import node_spending
 from zerosum.simulations.commands.rehearse_experiments import conclude, policy_for
 from zerosum.simulations.commands.rehearse_queries import own_budget
 from zerosum.simulations.rehearsal.app_bundle import Bundle, check_loads, packed
@@ -120,7 +122,8 @@ def _start_nodes(
         "min_cohort, corruption and max_epsilon (docs/deployment.md, 5)"
     )
     for index in range(setting.nodes):
-        built.start_supernode(index, f'policy="{file}"')
+        more = [each.replace("{}", str(index)) for each in setting.config]
+        built.start_supernode(index, " ".join([f'policy="{file}"', *more]))
         tell.line(f"started node {index}; its log: {built.folder}/supernode{index}.log")
 
 
@@ -160,10 +163,18 @@ def _conclude(
     if known:
         figures = ", ".join(f"{epsilon_text(bound.value)} ({bound.observer})" for bound in known)
         say(f"Epsilon     {figures} at delta {known[0].delta:g}")
-    spent = [kept.nodes / f"state{index}" for index in range(setting.nodes)]
-    for index, state in enumerate(spent):
+    states = [kept.nodes / f"state{index}" for index in range(setting.nodes)]
+    for index, state in enumerate(states):
         say(f"Node {index}      {own_budget(state, policy)}")
-    most = [node_spending(read_spending(state), policy)["epsilon"] for state in spent]
-    if math.isinf(policy.max_epsilon) and all(each is not None for each in most):
-        least = math.ceil(10 * max(most)) / 10
-        say(f"Policy      max_epsilon = {least:g} admits these {summary.rounds} rounds and no more")
+    if math.isinf(policy.max_epsilon):
+        least = max(_least_budget(read_spending(state), policy) for state in states)
+        if math.isfinite(least):
+            say(f"Policy      max_epsilon = {least:g} in a node's policy admits these rounds")
+
+
+def _least_budget(spent: Spending, policy: ClientPolicy) -> float:
+    """Return the least ``max_epsilon`` that admits what a node spent; inf where none does."""
+    own = spent.of(policy.budget_unit)
+    if not own.bounds(spent.contributions, "renyi") or not own.divergences:
+        return math.inf
+    return least_max_epsilon(np.asarray(own.divergences), policy.budget_delta)
