@@ -230,6 +230,44 @@ def test_no_better_than_the_majority_is_said_in_terminal_and_report(run) -> None
     assert "no better than that of a predictor" in (result.folder / "report.html").read_text()
 
 
+def test_a_tasks_names_of_its_classes_are_in_folder_and_report(run, tmp_path) -> None:
+    task = Halves()
+    task.class_names = ["small", "large"]
+    result = run(task)
+    assert result.test_set["class_names"] == ["small", "large"]
+    label = result.summary.reference["label"]
+    assert result.summary.reference["label_name"] == ["small", "large"][label]
+    assert ">small<" in (result.folder / "report.html").read_text()
+    write_public_report(result.folder, tmp_path / "public")
+    public = json.loads((tmp_path / "public" / TEST_SET).read_text())
+    assert public["class_names"] == ["small", "large"]
+
+
+def test_outsiders_see_no_name_of_a_class_that_public_records_lack(run, tmp_path) -> None:
+    """It would say what private records are of."""
+    result = run(Halves())
+    document = json.loads((result.folder / TEST_SET).read_text())
+    document["per_class"][1]["examples"] = 0
+    document["class_names"] = ["small", "SECRET"]
+    (result.folder / TEST_SET).write_text(json.dumps(document))
+    page = write_public_report(result.folder, tmp_path / "public").read_text()
+    assert "SECRET" not in page
+    assert "SECRET" not in (tmp_path / "public" / TEST_SET).read_text()
+    assert ">small<" in page
+
+
+@pytest.mark.parametrize("names", [["one"], "ab", 7, ["a", "b", "c"]])
+def test_names_of_other_classes_are_left_out_and_said(run, names, tmp_path) -> None:
+    task = Halves()
+    task.class_names = names
+    result = run(task)
+    assert "class_names" not in result.test_set
+    assert result.test_set["confusion"]
+    said = "Classes are called by their numbers: class_names = "
+    assert said in (result.folder / "report.html").read_text()
+    assert said not in write_public_report(result.folder, tmp_path / "public").read_text()
+
+
 def test_outsiders_see_the_test_set_and_no_baselines(run, tmp_path) -> None:
     result = run(Halves(), "baselines=true")
     assert result.summary.baselines["alone"]["clients"] == 4

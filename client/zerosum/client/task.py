@@ -104,7 +104,8 @@ class Task(Protocol):
     ``public_metrics: Collection[str]``, names of those that are figures of the public test data
     alone; ``loss_unit: float``, by which reported losses are multiplied where targets were scaled;
     ``data_summary() -> dict | None``, what was read of a file, for the summary: ``line`` in
-    words, the rest for programs; and ``test_metrics(outputs, targets) -> Mapping[str, float]``,
+    words, the rest for programs; ``class_names: Sequence[str]``, what the classes 0, 1, ... are
+    called, for reports; and ``test_metrics(outputs, targets) -> Mapping[str, float]``,
     figures of all public test data at once, which no mean over examples gives (AUC, macro F1): see
     :mod:`zerosum.client.training.whole_set`. Without ``metrics``, integers that each name one of
     two or more outputs are scored by accuracy, and nothing else is.
@@ -384,11 +385,19 @@ def _not_found(module_name: str, missing: str, name: str) -> TaskError:
         near = did_you_mean(module_name, (path.stem for path in Path.cwd().glob("*.py")))
         return TaskError(
             f'task = "{name}": no module {module_name} here or among the installed packages; '
-            f"run where {module_name.partition('.')[0]}.py lies, or install it{near}"
+            f"{_where(module_name)}, or install it{near}"
         )
     return TaskError(
         f'task = "{name}": {module_name} imports {missing}, which is not installed: install it'
     )
+
+
+def _where(module_name: str) -> str:
+    """Say where a command finds a module: of one in a package, beside the package's folder."""
+    top, dot, _ = module_name.partition(".")
+    if (Path.cwd() / top / top).is_dir() or (Path.cwd() / top / f"{top}.py").is_file():
+        return f"run in the folder {top}"  # as of an app that was made here
+    return f"run where the folder {top} lies" if dot else f"run where {top}.py lies"
 
 
 def _attribute(module: ModuleType, attribute: str, name: str) -> Any:

@@ -23,9 +23,12 @@ PUBLIC = {
     "flwr.serverapp.strategy",
     "flwr.simulation",
 }
-THEIR_SECAGG = ROOT / "simulations/zerosum/simulations/bench/flower.py"
-"""The one place beside: it measures SecAgg+ by Flower's own functions, and may lack them."""
-HAVE_INTERNALS = {Path(flower_internals.__file__), THEIR_SECAGG}
+BENCH = ROOT / "simulations/zerosum/simulations/bench"
+THEIR_SECAGG = {BENCH / "flower.py", BENCH / "secaggplus.py"}
+"""They measure SecAgg+ by Flower's own functions, and may lack them."""
+STAND_IN = ROOT / "benchmarks/flower_stand_ins/stand_in_counts.py"
+"""It stands in Flower's own processes and counts what these send, as they send it."""
+HAVE_INTERNALS = {Path(flower_internals.__file__), *THEIR_SECAGG, STAND_IN}
 
 
 def modules_of(tree):

@@ -198,7 +198,7 @@ def test_a_server_has_no_part_in_its_clients_cache():
 def test_the_command_writes_its_figures(tmp_path):
     file = tmp_path / "figures.json"
     arguments = ["bench", "secagg", "--n", "5", "--d", "40", "--degree", "complete"]
-    arguments += ["--dropout", "0.2", "--versus", "flower", "--json", str(file)]
+    arguments += ["--dropout", "0.2", "--versus", "flower", "--repeats", "1", "--json", str(file)]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     found = json.loads(file.read_text())

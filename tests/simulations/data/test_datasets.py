@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -231,7 +231,7 @@ def test_a_file_that_cannot_be_read_is_named(
 
 class FakeSplit:
     def __init__(self, columns: dict[str, Any]) -> None:
-        self.columns = columns
+        self.columns, self.features = columns, {}
 
     def with_format(self, name: str) -> "FakeSplit":
         assert name == "numpy"
@@ -273,6 +273,23 @@ def test_a_hugging_face_data_set_becomes_records(monkeypatch: pytest.MonkeyPatch
     assert set(found.train.owners) == {0, 1, 2, 3}
     install(monkeypatch, {"train": faces(50)})
     assert len(huggingface(DataSpec(name="faces")).test) == 10
+
+
+def test_a_hugging_face_column_of_classes_brings_their_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    train = faces(40)
+    unnamed = huggingface_of(monkeypatch, train)
+    assert unnamed.class_names is None
+    train.features = {"label": SimpleNamespace(names=list("abcde")), "image": SimpleNamespace()}
+    assert huggingface_of(monkeypatch, train).class_names == tuple("abcde")
+    texts = FakeSplit({"x": np.arange(30) + 0.5, "label": np.array(["b", "a", "c"] * 10)})
+    assert huggingface_of(monkeypatch, texts).class_names == ("a", "b", "c")
+
+
+def huggingface_of(monkeypatch: pytest.MonkeyPatch, train: FakeSplit) -> Collection:
+    install(monkeypatch, {"train": train})
+    return huggingface(DataSpec(name="faces"))
 
 
 def test_hugging_face_mistakes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from zerosum.simulations.new import Kind
 from zerosum.simulations.new.app import Asked, Made, make_app
 from zerosum.simulations.new.kinds import package_of
 from zerosum.simulations.new.recipes import Protected, Recipe
+from zerosum.simulations.report import write_report
 
 
 def hospitals(folder: Path, count: int = 4, records: int = 120) -> list[str]:
@@ -65,6 +66,10 @@ def test_the_hospitals_app_learns_under_noise_with_patients_as_the_unit(
     assert "left out: num (the label is num > 0)" in line
     assert "(2 classes: num <= 0, num > 0)" in line
     assert "96 records are public" in line
+    assert result.test_set["class_names"] == ["num <= 0", "num > 0"]
+    page = write_report(result.folder).read_text()
+    assert page.count(">num &gt; 0<") >= 3  # a row and a column of the matrix, and of the table
+    assert "always class" not in page
 
 
 def test_what_the_code_states_of_numbers_is_of_the_public_records_alone(tmp_path: Path) -> None:

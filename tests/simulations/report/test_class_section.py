@@ -19,6 +19,7 @@ from zerosum.simulations.report.class_section import (
     MOST_IN_TABLE,
     MOST_ROWS,
     class_section,
+    names_of,
     reliability_diagram,
 )
 from zerosum.simulations.report.compare import compare
@@ -52,6 +53,50 @@ def test_a_page_has_the_matrix_or_the_pairs_most_confused(classes, matrix, pairs
     if matrix:
         shown = [[cell[0] or "0" for cell in cells] for _, cells in section.matrix]
         assert shown == [[str(count) for count in row] for row in figures["confusion"]]
+
+
+def test_classes_are_called_by_their_names_wherever_they_stand() -> None:
+    figures = document(2) | {"class_names": ["num <= 0", "num > 0"]}
+    section = class_section(figures)
+    assert section is not None
+    assert section.columns == [title for title, _ in section.matrix] == ["num <= 0", "num > 0"]
+    assert [row[0] for row in section.per_class] == ["num <= 0", "num > 0"]
+    unnamed = class_section(document(2))
+    assert unnamed is not None
+    assert unnamed.columns == ["0", "1"]
+
+
+def test_pairs_most_confused_have_names_too() -> None:
+    names = [f"kind {label}" for label in range(30)]
+    section = class_section(document(30) | {"class_names": names})
+    assert section is not None
+    assert section.pairs
+    assert all(name in names for row in section.pairs for name in row[:2])
+
+
+@pytest.mark.parametrize(
+    ("given", "called"),
+    [
+        (["cat", "dog"], ["cat", "dog", "2"]),
+        (["cat", None, "dog"], ["cat", "1", "dog"]),
+        (["", "a", "b"], ["0: ", "a", "b"]),
+        (["x" * 30, "x" * 40, "y"], ["0: " + "x" * 9 + "…", "1: " + "x" * 9 + "…", "y"]),
+        (["1", "2", "3"], ["1", "2", "3"]),
+        (["cat", "cat", "dog", "cow"], ["0: cat", "1: cat", "dog"]),
+        (None, ["0", "1", "2"]),
+    ],
+)
+def test_no_two_classes_are_called_alike(given, called) -> None:
+    assert names_of({"classes": 3, "class_names": given}, 10) == called
+
+
+def test_a_name_is_text_and_no_markup(tmp_path) -> None:
+    run = RunFolder(made(tmp_path / "run", 0.8))
+    names = ["<script>alert(1)</script>", "a"]
+    run.write_json(TEST_SET, document(2) | {"class_names": names})
+    page = render(read_run(run))
+    assert "<script>alert(1)" not in page
+    assert "&lt;script&gt;aler" in page
 
 
 def test_classes_without_examples_are_said() -> None:
@@ -119,6 +164,12 @@ def test_terminal_has_each_reference_in_a_row() -> None:
     assert rows["all records, no privacy"] == "0.97 (900 records, 1 round)"
     assert "CAUTION" not in rows
     assert "no better than" in dict(summary_rows(given(0.2, reference=REFERENCE)))["CAUTION"]
+
+
+def test_terminal_calls_the_majority_class_by_its_name() -> None:
+    named = REFERENCE | {"label_name": "num > 0"}
+    rows = dict(summary_rows(given(0.8, reference=named)))
+    assert rows["majority class"].startswith('0.2: always "num > 0", the most frequent')
 
 
 def test_an_accuracy_without_a_reference_says_why() -> None:

@@ -31,7 +31,9 @@ def predictor_in_words(summary: Summary) -> str:
     """Return who the constant predictor is, and of which labels; empty where there is none."""
     found = summary.reference
     if found.get("predictor") == MAJORITY:
-        return f"always class {found.get('label')}, the most frequent of the test set itself"
+        name = found.get("label_name")
+        what = f"class {found.get('label')}" if name is None else f'"{name}"'
+        return f"always {what}, the most frequent of the test set itself"
     if found.get("predictor") == MEAN:
         return "always the mean of the targets of the test set itself"
     return ""

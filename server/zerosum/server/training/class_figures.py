@@ -4,6 +4,7 @@ Single-label classifiers alone: one class a target, and outputs of which it is c
 a class. Everything here is a function of the released model and of public test data.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -11,7 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from zerosum.client.task import Task
+from zerosum.client.task import Task, error_line
+from zerosum.client.task_errors import FAILURES
 from zerosum.client.training.default_metrics import why_unscored
 from zerosum.client.training.evaluation import per_example_losses
 from zerosum.client.training.examples import copied
@@ -188,6 +190,32 @@ def class_figures(found: Classified) -> dict[str, Any]:
             for label in range(k)
         ]
     return figures | {"calibration": calibration(found)}
+
+
+def class_names(task: Task, classes: int) -> list[str] | str:
+    """Return what a task calls its classes, in their order, or say why no names are used.
+
+    Parameters
+    ----------
+    task : Task
+        Its member ``class_names``, if it has one.
+    classes : int
+        How many there are.
+
+    Returns
+    -------
+    list of str or str
+        Empty where the task does not say.
+    """
+    try:
+        given = getattr(task, "class_names", None)
+        if given is None:
+            return []
+        if isinstance(given, Sequence) and not isinstance(given, str) and len(given) == classes:
+            return [str(name) for name in given]
+    except FAILURES as error:  # code of the task's
+        return f"class_names fails: {error_line(error)}"
+    return f"class_names = {given!r:.80}: give a list of {classes} names, one a class"
 
 
 def calibration(found: Classified, bins: int = BINS) -> dict[str, Any]:

@@ -17,7 +17,12 @@ from zerosum.client.training.whole_set import (
     not_finite,
     whole_set_metrics,
 )
-from zerosum.server.training.class_figures import Classified, class_figures, classified
+from zerosum.server.training.class_figures import (
+    Classified,
+    class_figures,
+    class_names,
+    classified,
+)
 from zerosum.server.training.references import reference
 
 if TYPE_CHECKING:
@@ -115,8 +120,21 @@ class PublicTest:
                 return {"left_out": why}, {"reason": why}
             compared = reference(self._task, outputs, targets, found, measured)
         if isinstance(found, Classified):
-            return class_figures(found), compared
+            return self._named(found, compared)
         return {"examples": len(targets), "left_out": found}, compared
+
+    def _named(
+        self, found: Classified, compared: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return figures and reference of classes, with the classes' names where it has any."""
+        figures, names = class_figures(found), class_names(self._task, found.classes)
+        if isinstance(names, str):
+            return figures | {"unnamed": names}, compared
+        if not names:
+            return figures, compared
+        if "label" in compared:
+            compared = compared | {"label_name": names[compared["label"]]}
+        return figures | {"class_names": names}, compared
 
     def _whole_set(self, kept: OutputsKept, means: dict[str, float]) -> dict[str, float]:
         """Return the task's figures of the whole set; what fails is said, and ends no run."""

@@ -92,12 +92,15 @@ class Collection:
         None where targets are values.
     read : dict, optional
         What was read of a user's file: ``line`` in words, the rest for programs.
+    class_names : tuple of str, optional
+        What the classes are called, in their order, where it is not by their numbers.
     """
 
     train: Records
     test: Records
     classes: int | None
     read: Mapping[str, Any] | None = None
+    class_names: tuple[str, ...] | None = None
 
 
 def mnist5k(spec: DataSpec) -> Collection:

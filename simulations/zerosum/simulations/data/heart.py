@@ -4,6 +4,7 @@ Values are scaled by what is common in adults at risk, written down here, not by
 records; a value that is missing is the common one, and says so in a coordinate of its own.
 """
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from zerosum.simulations.data.data_files import DataError, as_float32, one_path
 from zerosum.simulations.data.datasets import Collection, Records, split_off_test
 
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
+
+CLASSES = ("no disease", "disease")
+"""Names of the targets 0 and 1."""
 
 _COMMON: dict[str, tuple[float, float]] = {
     "age": (50, 10),
@@ -73,7 +77,8 @@ def heart(spec: DataSpec) -> Collection:
         if not file.is_file():
             raise DataError(f'data.path = "{spec.path}" lacks {file.name}; give {_KIND}')
     modified = tuple(file.stat().st_mtime_ns for file in files)
-    return split_off_test(_records(files, modified), spec.test_fraction, classes=2)
+    collection = split_off_test(_records(files, modified), spec.test_fraction, classes=2)
+    return replace(collection, class_names=CLASSES)
 
 
 @lru_cache(maxsize=1)

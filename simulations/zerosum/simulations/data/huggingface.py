@@ -1,6 +1,6 @@
 """Any Hugging Face data set, through Flower Datasets where the extra ``hf`` is installed."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -20,7 +20,23 @@ from zerosum.simulations.data.datasets import Collection, Records, split_off_tes
 from zerosum.simulations.data.tables import encode_owners
 from zerosum.simulations.data.tabular.columns import Columns
 from zerosum.simulations.data.tabular.inputs import require_column
-from zerosum.simulations.data.tabular.labels import encode_labels
+from zerosum.simulations.data.tabular.labels import class_names_of, encode_labels
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A data set in memory.
+
+    Attributes
+    ----------
+    splits : dict of str to Columns
+        Its columns, by split.
+    class_names : dict of str to tuple of str
+        Of its columns of class indices: the names of the classes.
+    """
+
+    splits: dict[str, Columns]
+    class_names: dict[str, tuple[str, ...]]
 
 
 def huggingface(spec: DataSpec) -> Collection:
@@ -47,7 +63,8 @@ def huggingface(spec: DataSpec) -> Collection:
     """
     if spec.name is None:
         raise DataError('data.name is absent; task "hf" needs it, as data.name = "ylecun/mnist"')
-    splits = _load(spec.name)
+    loaded = _load(spec.name)
+    splits = loaded.splits
     if "train" not in splits:
         raise DataError(f'data.name = "{spec.name}" has no split "train", only {", ".join(splits)}')
     for columns in splits.values():
@@ -55,12 +72,14 @@ def huggingface(spec: DataSpec) -> Collection:
         if len(columns[spec.label]) == 0:
             raise DataError(f'data.name = "{spec.name}" has a split without records')
     read = _read(splits["train"], spec)
+    names = _class_names(loaded, spec)
     splits = _with_common_classes(splits, spec)
     train, classes = _records(splits["train"], spec)
     if classes is not None:
         count_classes(train.targets, f'data.label = "{spec.label}"')
     if "test" not in splits:
-        return replace(split_off_test(train, spec.test_fraction, classes), read=read)
+        split = split_off_test(train, spec.test_fraction, classes)
+        return replace(split, read=read, class_names=names)
     test, test_classes = _records(splits["test"], spec)
     if test.inputs.shape[1:] != train.inputs.shape[1:]:
         raise DataError(
@@ -69,7 +88,7 @@ def huggingface(spec: DataSpec) -> Collection:
         )
     if classes is not None and test_classes is not None:
         classes = max(classes, test_classes)
-    return Collection(train, Records(test.inputs, test.targets), classes, read)
+    return Collection(train, Records(test.inputs, test.targets), classes, read, names)
 
 
 def _read(columns: Columns, spec: DataSpec) -> dict[str, Any]:
@@ -79,6 +98,18 @@ def _read(columns: Columns, spec: DataSpec) -> dict[str, Any]:
     left_out = f"; left out: {listed(others)}" if others else ""
     line = f"{spec.name}: label {spec.label}; inputs: {listed(used)}, not scaled{left_out}"
     return {"line": line, "label": spec.label, "inputs": used, "left_out": others}
+
+
+def _class_names(loaded: Loaded, spec: DataSpec) -> tuple[str, ...] | None:
+    """Return what the data set calls its classes; None where it has numbers for them, or values."""
+    if spec.target == "values":
+        return None
+    if (named := loaded.class_names.get(spec.label)) is not None:
+        return named
+    labels = [columns[spec.label] for columns in loaded.splits.values()]
+    if any(each.dtype.kind in "iuf" for each in labels):
+        return None
+    return class_names_of(np.concatenate(labels))
 
 
 def _with_common_classes(splits: dict[str, Columns], spec: DataSpec) -> dict[str, Columns]:
@@ -98,7 +129,7 @@ def _with_common_classes(splits: dict[str, Columns], spec: DataSpec) -> dict[str
 
 
 @lru_cache(maxsize=2)
-def _load(name: str) -> dict[str, Columns]:
+def _load(name: str) -> Loaded:
     try:
         federated = import_module("flwr_datasets").FederatedDataset
     except ModuleNotFoundError as error:
@@ -108,14 +139,22 @@ def _load(name: str) -> dict[str, Columns]:
     try:
         # One partition: which client holds what is decided here, as for every other data set.
         source = federated(dataset=name, partitioners={"train": 1}, shuffle=False)
-        splits = {"train": _columns(source.load_split("train"))}
+        train = source.load_split("train")
+        splits, names = {"train": _columns(train)}, _named_classes(train)
         try:
             test = source.load_split("test")
         except ValueError:  # it has no such split
-            return splits
-        return {**splits, "test": _columns(test)}
+            return Loaded(splits, names)
+        return Loaded({**splits, "test": _columns(test)}, names)
     except Exception as error:  # the hub's errors share no base class
         raise DataError(f'data.name = "{name}" cannot be loaded: {error_line(error)}') from error
+
+
+def _named_classes(split: Any) -> dict[str, tuple[str, ...]]:
+    """Return the names of classes that columns' types have (``datasets.ClassLabel``)."""
+    types = dict(getattr(split, "features", None) or {})
+    named = {str(column): getattr(kind, "names", None) for column, kind in types.items()}
+    return {column: tuple(map(str, names)) for column, names in named.items() if names}
 
 
 def _columns(split: Any) -> Columns:

@@ -33,10 +33,10 @@ from zerosum.simulations.data.tabular.inputs import (
 from zerosum.simulations.data.tabular.labels import (
     check_complete,
     check_one_a_record,
+    class_names_of,
     codes_of,
     encode_labels,
     kinds_said,
-    names_of,
 )
 from zerosum.simulations.data.tabular.several import Joined, read_tables, zeros_for_nothing
 
@@ -103,11 +103,13 @@ def _collected(joined: Joined, label: Label, key: str, spec: DataSpec) -> Collec
     chosen = choose_inputs(content, spec, rows.test.inputs)
     _check_lacking(joined, chosen, spec)
     inputs = _inputs(content.columns, chosen, rows.test.inputs, spec)
+    names = None if classes is None else label.words or class_names_of(labels)
     return replace(
         rows,
         train=replace(rows.train, inputs=inputs[rows.train.inputs]),
         test=replace(rows.test, inputs=inputs[rows.test.inputs]),
-        read=_read(joined, chosen, label, rows, spec),
+        read=_read(joined, chosen, label, replace(rows, class_names=names), spec),
+        class_names=names,
     )
 
 
@@ -171,12 +173,11 @@ def _read(
     content, public, many = joined.table, len(rows.test), len(joined.names) > 1
     labels = content.columns[spec.label]
     left_out = [f"{name} ({reason})" for name, reason in chosen.left_out.items()]
-    names = list(label.words or np.unique(names_of(labels)).tolist())
     used = ["scales", *(["categories"] if chosen.categories else [])]
     zeros = zeros_for_nothing(joined, rows.test.inputs) if many else {}
     parts = [
         f"{joined.counted() if many else joined.names[0]}: {counted(len(labels), 'record')}",
-        f"label {spec.label} ({kinds_said(None if rows.classes is None else names)})",
+        f"label {spec.label} ({kinds_said(rows.class_names)})",
         f"{counted(len(chosen.names), 'input')}: {listed(chosen.said)}",
         *joined.said,
         *filled_inputs(content.columns, chosen, "a category that no public record has"),
@@ -199,7 +200,7 @@ def _read(
         "records": len(labels),
         "public_records": public,
         "label": spec.label,
-        **({"classes": names} if label.words is not None else {}),
+        **({"classes": list(label.words)} if label.words is not None else {}),
         "inputs": list(chosen.names),
         "left_out": dict(chosen.left_out),
         "read_as": list(content.said),

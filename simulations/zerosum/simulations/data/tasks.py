@@ -167,6 +167,11 @@ class BuiltinTask:
         """R^2 is one by the variance of the public records, which clients' records do not have."""
         return () if self._scale is None else ("r2",)
 
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """What the classes are called, for reports; None where it is by their numbers."""
+        return self._collection.class_names
+
     def data_summary(self) -> dict[str, Any] | None:
         """Return what was read of a user's file: ``line`` in words, the rest for programs."""
         if self._collection.read is None:

@@ -1,6 +1,7 @@
 """Show what a classifier confuses on public test data, and how well calibrated it is."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -16,6 +17,12 @@ log = logging.getLogger("zerosum.simulations")
 
 MOST_IN_TABLE: Final = 20
 """Classes up to which the page has the whole matrix: more columns are not read by anybody."""
+
+LONGEST_NAME: Final = 24
+"""Characters of a class's name in the matrix; tables have more room."""
+
+LONGEST_IN_TABLE: Final = 60
+"""Characters of a class's name in a table."""
 
 MOST_ROWS: Final = 200
 """Classes whose figures the page lists."""
@@ -78,17 +85,24 @@ def _section(document: Mapping[str, Any]) -> ClassSection:
     calibration = document["calibration"]
     matrix = document.get("confusion")
     shown = matrix if matrix is not None and len(matrix) <= MOST_IN_TABLE else None
+    names = names_of(document, LONGEST_IN_TABLE)
+    titles = [] if shown is None else names_of(document, LONGEST_NAME)
     return ClassSection(
         _sentences(document),
-        [] if shown is None else [_matrix_row(label, row) for label, row in enumerate(shown)],
-        [] if shown is None else [str(label) for label in range(len(shown))],
+        []
+        if shown is None
+        else [_matrix_row(titles[label], label, row) for label, row in enumerate(shown)],
+        titles,
         []
         if shown is not None
         else [
-            [str(p["label"]), str(p["predicted"]), f"{p['examples']:,}"]
+            [names[p["label"]], names[p["predicted"]], f"{p['examples']:,}"]
             for p in document["confused"]
         ],
-        [_class_row(each) for each in document.get("per_class", [])[:MOST_ROWS]],
+        [
+            _class_row(names[each["label"]], each)
+            for each in document.get("per_class", [])[:MOST_ROWS]
+        ],
         reliability_diagram(calibration["reliability"]),
         _caption(calibration),
     )
@@ -106,6 +120,8 @@ def _sentences(document: Mapping[str, Any]) -> list[str]:
     if document["undefined"]:
         lost = words.count(document["undefined"], "example")
         sentences.append(f"{lost} with outputs that are NaN are left out.")
+    if why := document.get("unnamed"):
+        sentences.append(f"Classes are called by their numbers: {why}.")
     if k > MOST_IN_TABLE:
         kept = "test-set.json has the matrix" if document.get("confusion") else "no matrix is kept"
         sentences.append(f"Of {k:,} classes the pairs most confused are listed; {kept}.")
@@ -114,19 +130,48 @@ def _sentences(document: Mapping[str, Any]) -> list[str]:
     return sentences
 
 
-def _matrix_row(label: int, row: Sequence[int]) -> tuple[str, list[tuple[str, int, bool]]]:
+def names_of(document: Mapping[str, Any], longest: int) -> list[str]:
+    """Return what a page calls each class: its name, or its number where it has none.
+
+    Parameters
+    ----------
+    document : mapping
+        Of ``test-set.json``: ``classes``, and perhaps ``class_names``, None for one without.
+    longest : int
+        Characters from which on a name is cut; of names that are cut alike, each has its number.
+
+    Returns
+    -------
+    list of str
+        One a class, no two alike.
+    """
+    given = document.get("class_names") or []
+    names = [None if name is None else str(name) for name in given[: document["classes"]]]
+    names += [None] * (document["classes"] - len(names))
+    cut = [n if n is None or len(n) <= longest else n[: longest - 1] + "…" for n in names]
+    number = [str(label) for label in range(len(names))]
+    alike = Counter(name or place for name, place in zip(cut, number, strict=True))
+    return [
+        place if name is None else name if name and alike[name] == 1 else f"{place}: {name}"
+        for name, place in zip(cut, number, strict=True)
+    ]
+
+
+def _matrix_row(
+    title: str, label: int, row: Sequence[int]
+) -> tuple[str, list[tuple[str, int, bool]]]:
     total = sum(row)
     cells = [
         (f"{count:,}" if count else "", round(100 * count / total) if total else 0, place == label)
         for place, count in enumerate(row)
     ]
-    return str(label), cells
+    return title, cells
 
 
-def _class_row(each: Mapping[str, Any]) -> list[str]:
+def _class_row(name: str, each: Mapping[str, Any]) -> list[str]:
     parts = (each["accuracy"], each["precision"])
     shares = ["–" if part is None else words.percent(part) for part in parts]
-    return [str(each["label"]), f"{each['examples']:,}", f"{each['predicted']:,}", *shares]
+    return [name, f"{each['examples']:,}", f"{each['predicted']:,}", *shares]
 
 
 def _caption(calibration: Mapping[str, Any]) -> str:

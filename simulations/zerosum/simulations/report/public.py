@@ -53,10 +53,11 @@ _OF_ENDS: Final = ("best", "ended_by", "planned_rounds")
 _TEST_SET: Final = (
     *("round", "examples", "undefined", "classes", "classes_present", "accuracy"),
     *("balanced_accuracy", "macro_f1", "confused", "confusion", "per_class", "calibration"),
+    "class_names",
 )
 """What of ``test-set.json`` is public: numbers, and no text that a task's error may have filled."""
 
-_REFERENCE: Final = ("predictor", "label", "metrics", "loss")
+_REFERENCE: Final = ("predictor", "label", "label_name", "metrics", "loss")
 """What of a constant predictor is, likewise."""
 
 _COUNTED: Final = ("slack", "participations")
@@ -152,10 +153,18 @@ def public_record(folder: RunFolder) -> RunRecord:
 
 
 def _public_test_set(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what ``test-set.json`` says in numbers; nothing where it has a reason alone."""
+    """Return what ``test-set.json`` says in numbers; nothing where it has a reason alone.
+
+    Names are those of classes that the public test data have: others are known of private records.
+    """
     if "left_out" in document:
         return {}
-    return {name: value for name, value in document.items() if name in _TEST_SET}
+    known = {name: value for name, value in document.items() if name in _TEST_SET}
+    if names := known.pop("class_names", None):
+        counts = [each["examples"] for each in known.get("per_class", [])]
+        shown = zip(names, counts, strict=False)
+        known["class_names"] = [name if count else None for name, count in shown]
+    return known
 
 
 def _public_summary(summary: Summary) -> dict[str, Any]:

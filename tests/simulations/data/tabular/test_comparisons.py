@@ -104,6 +104,7 @@ def test_the_compared_column_is_no_input_and_both_classes_are_named(file: Path) 
     assert found.read["inputs"] == ["a", "b"]
     assert found.read["left_out"] == {"num": "the label is num > 1"}
     assert found.read["classes"] == ["num <= 1", "num > 1"]
+    assert found.class_names == ("num <= 1", "num > 1")
     assert "label num > 1 (2 classes: num <= 1, num > 1)" in found.read["line"]
     truth = (pd.read_csv(file)["num"] > 1).sum()
     assert found.train.targets.sum() + found.test.targets.sum() == truth

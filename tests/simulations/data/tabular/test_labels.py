@@ -4,9 +4,30 @@ import numpy as np
 import pytest
 
 from zerosum.simulations.data.data_files import DataError
-from zerosum.simulations.data.tabular.labels import are_values, encode_labels, names_of
+from zerosum.simulations.data.tabular.labels import (
+    are_values,
+    class_names_of,
+    encode_labels,
+    names_of,
+)
 
 KEY = 'data.label = "y"'
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.tile([10, 2, 1], 20),  # 10 is before 2 as a text
+        np.tile([2.0, 0.0], 20),
+        np.tile([True, False], 20),
+        np.tile(np.array(["x", "a", "M"], object), 20),
+    ],
+)
+def test_classes_are_named_in_the_order_of_their_codes(labels: np.ndarray) -> None:
+    codes, classes = encode_labels(labels, KEY, "classes")
+    names = class_names_of(labels)
+    assert len(names) == classes
+    assert np.array(names)[codes].tolist() == names_of(labels).tolist()
 
 
 @pytest.mark.parametrize(

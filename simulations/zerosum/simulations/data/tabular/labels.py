@@ -170,6 +170,11 @@ def codes_of(labels: np.ndarray) -> np.ndarray:
     return np.unique(_plain(labels), return_inverse=True)[1].astype(np.int64)
 
 
+def class_names_of(labels: np.ndarray) -> tuple[str, ...]:
+    """Return what the classes of :func:`codes_of` are called, in the order of their codes."""
+    return tuple(names_of(np.unique(_plain(labels))).tolist())
+
+
 def names_of(labels: np.ndarray) -> np.ndarray:
     """Return labels as texts, shape (n,): whole numbers without a point, wherever they stood.
 
