@@ -25,6 +25,8 @@ from zerosum.server.privacy.ledger_file import LedgerMismatchError
 from zerosum.simulations.commands.budget import spending_in
 from zerosum.simulations.engine.grid import InProcessGrid
 
+pytestmark = pytest.mark.usefixtures("no_disk")
+
 CLIENTS = 6
 PLAIN: dict[str, Any] = {"privacy": {"model": "none"}, "secagg": SECAGG}
 NOISY: dict[str, Any] = {
@@ -94,6 +96,7 @@ def test_arrays_are_summed_by_the_function_that_is_asked(grid_of, tmp_path):
     np.testing.assert_allclose(reply.content["tables"]["other"].numpy(), whole * 1.5, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_some_of_the_nodes_may_be_asked(grid_of, tmp_path):
     queries = PrivateQueries(grid_of(app_of([private_mod])), SUMS, out=tmp_path / "run", **PLAIN)
     nodes = sorted(queries.get_node_ids())[:4]
@@ -150,7 +153,11 @@ BAD: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"), [(w, s) for _, w, s in BAD], ids=[name for name, *_ in BAD]
+    ("wrong", "said"),
+    [
+        pytest.param(w, s, id=n, marks=[pytest.mark.slow] * (i > 0))
+        for i, (n, w, s) in enumerate(BAD)
+    ],
 )
 @pytest.mark.parametrize("noise", [False, True], ids=["masks alone", "noise"])
 def test_a_reply_that_does_not_fit_is_a_dropout_or_noise_alone(
@@ -219,6 +226,7 @@ def test_a_node_that_is_asked_something_else_is_not_in_the_sum(grid_of, tmp_path
     assert "the records sent are not those that the request speaks of" in caplog.text
 
 
+@pytest.mark.slow
 def test_nodes_with_another_run_config_are_not_in_the_sum(grid_of, tmp_path, caplog):
     grid = grid_of(app_of([private_mod]))
     queries = PrivateQueries(grid, SUMS, out=tmp_path / "run", run_config={"bins": 3}, **PLAIN)
@@ -245,7 +253,13 @@ POLICIES = [
 ]
 
 
-@pytest.mark.parametrize(("policy", "said"), POLICIES, ids=[said[:30] for _, said in POLICIES])
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        pytest.param(p, s, id=s[:30], marks=[pytest.mark.slow] * (i > 1))
+        for i, (p, s) in enumerate(POLICIES)
+    ],
+)
 def test_a_node_answers_what_its_own_policy_allows(policy, said, grid_of, tmp_path, caplog):
     grid = grid_of(app_of([private_mod]), policy)
     queries = PrivateQueries(grid, SUMS, out=tmp_path / "run", **NOISY)
@@ -306,6 +320,7 @@ def test_the_same_query_again_has_the_stored_answer_unless_it_is_fresh(grid_of, 
             asked(queries)
 
 
+@pytest.mark.slow
 def test_without_noise_the_nodes_are_asked_again(grid_of, tmp_path):
     wire = Wire(app_of([private_mod]))
     queries = PrivateQueries(grid_of(wire), SUMS, out=tmp_path / "run", **PLAIN)
@@ -332,6 +347,7 @@ def test_a_folder_goes_on_with_its_own_budget_alone(grid_of, tmp_path):
         asked(PrivateQueries(grid, SUMS, out=out, **NOISY))
 
 
+@pytest.mark.slow
 def test_two_analysts_have_two_budgets_and_a_node_counts_both(grid_of, tmp_path, caplog):
     policy = POLICY.replace("max_epsilon = inf", 'max_epsilon = 1.5\nbudget_rule = "sum"')
     grid = grid_of(app_of([private_mod]), policy)

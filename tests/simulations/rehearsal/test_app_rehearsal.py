@@ -299,7 +299,7 @@ def test_one_node_that_fails_ends_nothing(rehearse):
 def test_a_run_without_a_private_round_ends_it_with_1(rehearse):
     done = rehearse(private=False)
     assert done.exit_code == 1
-    assert "completed without a private round" in done.output
+    assert "completed without a private sum" in done.output
 
 
 def policy_of(rehearse):

@@ -156,7 +156,25 @@ def least_epsilon(price: UnitPrice, delta: float, enough: float) -> float:
 
 
 def most_per_query(request: Request, policy: ClientPolicy) -> float:
-    """Return the largest epsilon of one such query; raises Declined where none is answered."""
+    """Return the largest epsilon of one such query.
+
+    Parameters
+    ----------
+    request : Request
+        A query of a table, or of an app.
+    policy : ClientPolicy
+        This client's.
+
+    Returns
+    -------
+    float
+        inf: no limit.
+
+    Raises
+    ------
+    Declined
+        If the policy has no such section: none is answered.
+    """
     if isinstance(request, SumRequest):
         return _app_section(policy).max_epsilon_per_query
     return _section(policy).max_epsilon_per_query

@@ -186,7 +186,18 @@ def dimension_of(sums: Sequence[DeclaredSum]) -> int:
 
 
 def moves_of(sums: Sequence[DeclaredSum], adjacency: Adjacency) -> tuple[int, ...]:
-    """Return the one-coordinate moves of all sums, in their order."""
+    """Return the one-coordinate moves of all sums.
+
+    Parameters
+    ----------
+    sums : sequence of DeclaredSum
+    adjacency : {"zero_out", "replace"}
+
+    Returns
+    -------
+    tuple of int
+        In their order.
+    """
     return tuple(move for one in sums for move in one.moves(adjacency))
 
 

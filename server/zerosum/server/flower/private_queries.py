@@ -68,8 +68,8 @@ class PrivateQueries(StrategyGrid):
     grid : flwr.serverapp.Grid
         Of a deployment, or of Flower's simulation runtime.
     sums : mapping of str to mapping
-        By record and value of the app's reply: :class:`Counts` or :class:`Reals`. Nothing else of
-        a reply leaves a node.
+        By record and value of the app's reply: :class:`~.app_sums.Counts` or
+        :class:`~.app_sums.Reals`. Nothing else of a reply leaves a node.
     epsilon : float, optional
         What one query may cost; required under noise.
     budget : float, optional

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from zerosum.client.spec import Choices, ClientPolicy
+from zerosum.client.spec.app_query_policy import AppQueryPolicy
 from zerosum.client.spec.own_table import OwnTable
 from zerosum.client.spec.query_policy import QueryPolicy
 from zerosum.server.spec import Experiment
@@ -52,6 +53,12 @@ _QUERIES = """### `[queries]`
 The queries of its own table that a node answers; without this section it answers none.
 """
 
+_APP_QUERIES = """### `[app_queries]`
+
+The sums of a Flower app's own values that a node answers
+([flower-apps.md](flower-apps.md#apps-that-ask-for-counts)); without this section it answers none.
+"""
+
 _OWN_TABLE = """### `[table]`
 
 The table that queries are answered from, in the same file. All keys of the policy may stand in a
@@ -68,6 +75,7 @@ def keys_page() -> str:
         if _is_section(field):
             lines += _section(f"`[{name}]`", field.annotation, f"{name}.")
     lines += [_POLICY, *_table(ClientPolicy, ""), _QUERIES, *_table(QueryPolicy, "queries.")]
+    lines += [_APP_QUERIES, *_table(AppQueryPolicy, "app_queries.")]
     lines += [_OWN_TABLE, *_table(OwnTable, "table.")]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -336,7 +336,7 @@ def report(
     ] = None,
 ) -> None:
     """Draw a run's report again from the files in its folder."""
-    from zerosum.server.analytics.query_files import QUERIES
+    from zerosum.server.analytics.query_files import ANSWERS, CELLS, QUERIES, QUERY_LEDGER
     from zerosum.simulations.attacks.harness.partial_results import ASKED
     from zerosum.simulations.commands.attack import redraw
     from zerosum.simulations.report import write_board, write_public_report, write_report
@@ -365,6 +365,11 @@ def report(
                 )
             Console().print(f"Report  {write_query_report(folder)}", soft_wrap=True, markup=False)
             return
+        if (folder / QUERY_LEDGER).is_file() or (folder / ANSWERS).is_file():
+            raise ConfigError(
+                f"{folder} holds an app's queries, of which there is no page: their answers are in "
+                f"{ANSWERS} and {CELLS}/, and zerosum budget {folder} says what they cost"
+            )
         if board:
             Console().print(f"Board pages  {write_board(folder)}", soft_wrap=True, markup=False)
             return
