@@ -41,8 +41,9 @@ def rehearse(tmp_path, monkeypatch):
     def rehearse(*, logs, abandoned=0, status="finished:completed", written=True, **facts):
         out, given = tmp_path / "run", tmp_path / "app"
         given.mkdir()
-        (given / "pyproject.toml").write_text("")
-        (given / "experiment.toml").write_text("")
+        (given / "pyproject.toml").write_text(
+            '[tool.flwr.app.components]\nserverapp = "zerosum.server.flower.server_app:app"\n'
+        )
         (given / "policy.toml").write_text(LEAST_TOML)
         summary = {
             "rounds": 2,

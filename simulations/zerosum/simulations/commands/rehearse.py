@@ -59,6 +59,15 @@ def rehearse(
             help="Give each node a file of its own: --data 0=a.csv 1=b.csv 2=c.csv.",
         ),
     ] = None,
+    node_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--node-config",
+            metavar="KEY=VALUE",
+            help="More node config of an own app's nodes; {} is the node's index: "
+            "'data-path=\"/data/{}.csv\"'.",
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -116,7 +125,7 @@ def rehearse(
         if resume is None:
             count = nodes or len(files) or clients_of(app) or DEFAULT_NODES
             kept, setting = _begun(app, count, server or "", namespaces, out)
-            setting = replace(setting, data=files)
+            setting = replace(setting, data=files, config=tuple(node_config or ()))
         else:
             kept = kept_of(app, resume.resolve())
             setting = _continued(
@@ -124,6 +133,11 @@ def rehearse(
             )
             if out is not None:
                 raise DeploymentError(f"--out {out} and --resume {resume}: give one of them")
+        if node_config and not isinstance(kept, AppRehearsal):
+            raise DeploymentError(
+                f"--node-config {node_config[0]}: it is for an app of one's own; this one's nodes "
+                "have their files by --data, or by nodes/I/zerosum-node.toml"
+            )
         run = _PREPARED[type(kept)](kept, setting, settings or [])
     # A new run's settings are in its folder; those of one that goes on only once it does.
     again = (
@@ -185,7 +199,8 @@ def _files(
     if not (app / EXPERIMENT).is_file():
         raise DeploymentError(
             f"--data {data[0]}: APP {app} has no {EXPERIMENT}; of an app of queries, "
-            "nodes/I/zerosum-node.toml names a node's table"
+            "nodes/I/zerosum-node.toml names a node's table; an app of one's own is given files by "
+            "--node-config"
         )
     files = own_files([*data, *more])
     if nodes is not None and nodes != len(files):

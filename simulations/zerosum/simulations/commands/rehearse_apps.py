@@ -1,27 +1,30 @@
 """``zerosum rehearse`` of anybody's Flower app, which has two lines of ours and no more."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import tomli_w
 from rich.console import Console
 
 from zerosum.client.files.toml_file import parse_toml
 from zerosum.client.flower.node_policy import checked_policy
 from zerosum.client.flower.simulated_node import OPEN_POLICY
+from zerosum.client.privacy.spending import Spending
 from zerosum.client.protocol.stored_counters import read_spending
 from zerosum.client.spec import ClientPolicy
-from zerosum.server.privacy.rounding import epsilon_text
+from zerosum.server.planning.policy_fit import least_max_epsilon
+from zerosum.server.privacy.rounding import epsilon_text, plain
 from zerosum.server.runs.records import Summary
 from zerosum.server.runs.run_folder import SUMMARY, RunFolder
-from zerosum.simulations.commands.budget import node_spending
 from zerosum.simulations.commands.rehearse_experiments import conclude, policy_for
 from zerosum.simulations.commands.rehearse_queries import own_budget
 from zerosum.simulations.rehearsal.app_bundle import Bundle, check_loads, packed
-from zerosum.simulations.rehearsal.app_folder import AppRehearsal
+from zerosum.simulations.rehearsal.app_folder import AppRehearsal, answer_in_words
 from zerosum.simulations.rehearsal.app_kind import answers_queries, check_private
 from zerosum.simulations.rehearsal.federation import Federation
 from zerosum.simulations.rehearsal.policy_check import POLICY
@@ -30,6 +33,9 @@ from zerosum.simulations.rehearsal.rehearsal_folder import RehearsedNodes
 from zerosum.simulations.rehearsal.run_config import overridden
 from zerosum.simulations.rehearsal.run_logs import first_failures, server_error
 from zerosum.simulations.rehearsal.watch import Conclude, Run, TimedLines, Watch
+
+NUMBERS_SHOWN: Final = 8
+"""Of each sum that a query answered."""
 
 RUN_CONFIG: Final = "run-config.toml"
 
@@ -78,7 +84,7 @@ def prepared_app(kept: AppRehearsal, setting: RehearsedNodes, settings: list[str
         status = Watch(built, number, kept, tell).until_end(seconds)
         if status != "finished:completed":
             raise DeploymentError(_why(kept, status))
-        summary = _summary(kept)
+        summary = None if kept.answers and not kept.begun else _summary(kept)
         checked = checked_policy(parse_toml(policy.encode(), POLICY), POLICY)
         return partial(_conclude, kept=kept, setting=setting, summary=summary, policy=checked)
 
@@ -120,7 +126,8 @@ def _start_nodes(
         "min_cohort, corruption and max_epsilon (docs/deployment.md, 5)"
     )
     for index in range(setting.nodes):
-        built.start_supernode(index, f'policy="{file}"')
+        more = [each.replace("{}", str(index)) for each in setting.config]
+        built.start_supernode(index, " ".join([f'policy="{file}"', *more]))
         tell.line(f"started node {index}; its log: {built.folder}/supernode{index}.log")
 
 
@@ -135,8 +142,8 @@ def _summary(kept: AppRehearsal) -> Summary:
     """Read what PrivateStrategy wrote, with the seconds that its rounds took."""
     if not (kept.run / SUMMARY).is_file():
         raise DeploymentError(
-            "the run completed without a private round: nothing called start() of a "
-            "PrivateStrategy in its ServerApp"
+            "the run completed without a private sum: nothing called start() of a "
+            "PrivateStrategy in its ServerApp, and no PrivateQueries answered"
         )
     folder = RunFolder(kept.run)
     seconds = sum(record.seconds for record in folder.read_rounds())
@@ -147,23 +154,50 @@ def _conclude(
     console: Console,
     kept: AppRehearsal,
     setting: RehearsedNodes,
-    summary: Summary,
+    summary: Summary | None,
     policy: ClientPolicy,
 ) -> None:
-    """Print the run's end, its epsilons, and what each node's own record holds."""
+    """Print the run's end, its epsilons, and what each node's own record holds.
+
+    Without a summary there were queries alone.
+    """
 
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    conclude(console, kept, replace(setting, server=summary.server), summary)
-    known = [bound for bound in summary.epsilon.values() if bound.finite]
+    if summary is None:
+        say(f"{setting.nodes} nodes: {len(kept.answers)} answers")
+        for answer in kept.answers:
+            say(f"{answer_in_words(answer)}: {_shown(answer['values'])}")
+        say(f"Folder      {kept.queries}\nNode logs   {kept.nodes}/supernode*.log")
+    else:
+        conclude(console, kept, replace(setting, server=summary.server), summary)
+    epsilon = {} if summary is None else summary.epsilon
+    known = [bound for bound in epsilon.values() if bound.finite]
     if known:
         figures = ", ".join(f"{epsilon_text(bound.value)} ({bound.observer})" for bound in known)
         say(f"Epsilon     {figures} at delta {known[0].delta:g}")
-    spent = [kept.nodes / f"state{index}" for index in range(setting.nodes)]
-    for index, state in enumerate(spent):
+    states = [kept.nodes / f"state{index}" for index in range(setting.nodes)]
+    for index, state in enumerate(states):
         say(f"Node {index}      {own_budget(state, policy)}")
-    most = [node_spending(read_spending(state), policy)["epsilon"] for state in spent]
-    if math.isinf(policy.max_epsilon) and all(each is not None for each in most):
-        least = math.ceil(10 * max(most)) / 10
-        say(f"Policy      max_epsilon = {least:g} admits these {summary.rounds} rounds and no more")
+    if math.isinf(policy.max_epsilon):
+        least = max(_least_budget(read_spending(state), policy) for state in states)
+        if math.isfinite(least):
+            say(f"Policy      max_epsilon = {least:g} in a node's policy admits this run")
+
+
+def _shown(values: Mapping[str, list[float]]) -> str:
+    """Return the first numbers of each sum."""
+    return ", ".join(
+        f"{name} {' '.join(plain(number, 3) for number in numbers[:NUMBERS_SHOWN])}"
+        + (" ..." if len(numbers) > NUMBERS_SHOWN else "")
+        for name, numbers in values.items()
+    )
+
+
+def _least_budget(spent: Spending, policy: ClientPolicy) -> float:
+    """Return the least ``max_epsilon`` that admits what a node spent; inf where none does."""
+    own = spent.of(policy.budget_unit)
+    if not own.bounds(spent.contributions, "renyi") or not own.divergences:
+        return math.inf
+    return least_max_epsilon(np.asarray(own.divergences), policy.budget_delta)

@@ -17,12 +17,15 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from zerosum.client.files.toml_file import TomlError, read_toml
 from zerosum.simulations.rehearsal.processes import ANSWER_SECONDS, BIN, DeploymentError
+from zerosum.simulations.rehearsal.run_logs import last_error
 
 LOAD_SECONDS = 300.0
 """Seconds that an app's modules may take to load: torch takes long on a busy machine."""
 
 _FRAME = re.compile(r"[╭╮╰╯│─]+")
+_PLACE = re.compile(r'File "(.+)", line (\d+)')
 
 
 @dataclass(frozen=True)
@@ -91,12 +94,17 @@ def packed(app: Path) -> Bundle:
     DeploymentError
         If Flower does not take it: one line with Flower's reason.
     """
+    try:
+        read_toml(app / "pyproject.toml")  # of an invalid one Flower does not say what is wrong
+    except TomlError as error:
+        raise DeploymentError(f"APP {app}: {error}") from None
     with tempfile.TemporaryDirectory() as folder:
         env = os.environ | {
             "FLWR_HOME": folder,
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "COLUMNS": "1000",
+            "_TYPER_STANDARD_TRACEBACK": "1",
         }
         command = [str(BIN / "flwr"), "build", "--app", str(app.resolve())]
         done = _ran(command, env=env, cwd=folder, seconds=ANSWER_SECONDS)
@@ -154,8 +162,11 @@ def reason(text: str) -> str:
     Returns
     -------
     str
-        Its lines, joined.
+        Its lines, joined; of a traceback the error, and where a file of Python is none.
     """
+    if error := last_error(text):
+        places = _PLACE.findall(text) if error.startswith("SyntaxError") else []
+        return error + (f" ({places[-1][0]}, line {places[-1][1]})" if places else "")
     lines = [_FRAME.sub(" ", line).strip() for line in text.splitlines()]
     kept = [line for line in lines if line and line not in ("Error", "Usage")]
     return " ".join(kept)

@@ -1,16 +1,19 @@
 """The run folder of an own app's rehearsal: PrivateStrategy says where its records are."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from zerosum.server.analytics.stored_answers import read_answers
 from zerosum.server.runs.run_folder import RunFolder
 from zerosum.simulations.rehearsal.federation import SERVERAPP
 from zerosum.simulations.rehearsal.processes import DeploymentError
-from zerosum.simulations.rehearsal.rehearsal_folder import RehearsalFolder, RehearsedNodes
+from zerosum.simulations.rehearsal.rehearsal_folder import News, RehearsalFolder, RehearsedNodes
 from zerosum.simulations.terminal.signals import start_again
 
 _RUN = re.compile(r"run folder: (.+?)\s*$", re.M)
+_QUERIES = re.compile(r"folder of queries: (.+?)\s*$", re.M)
 
 
 class AppRehearsal(RehearsalFolder):
@@ -28,10 +31,26 @@ class AppRehearsal(RehearsalFolder):
     @property
     def run(self) -> Path:
         """Folder of PrivateStrategy's records; one that is not there before it meets its nodes."""
-        log = self.nodes / f"{SERVERAPP}.log"
-        text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
-        found = _RUN.findall(text)
-        return Path(found[-1]) if found else self.nodes / "runs" / "none"
+        return self._told(_RUN) or self.nodes / "runs" / "none"
+
+    @property
+    def queries(self) -> Path | None:
+        """Folder of PrivateQueries' answers; None where the app has not said one."""
+        return self._told(_QUERIES)
+
+    @property
+    def answers(self) -> list[dict[str, Any]]:
+        """What PrivateQueries has answered."""
+        return [] if self.queries is None else read_answers(self.queries)
+
+    def news(self, seen: int) -> Iterator[News]:
+        """Yield the rounds, or else the answers, that are over since so many of them were."""
+        if self.begun:
+            yield from super().news(seen)
+            return
+        for number, answer in enumerate(self.answers[seen:], seen + 1):
+            line = f"query {number}  {answer_in_words(answer)}"
+            yield News(line, line, number, number)
 
     @property
     def sign(self) -> None:
@@ -80,3 +99,29 @@ class AppRehearsal(RehearsalFolder):
             rounds = f"{len(done)} of {self.rounds_asked()} rounds are over; records: {self.run}."
             logs = f"{rounds} {logs}"
         return start_again(logs, without="--out")
+
+    def _told(self, what: re.Pattern[str]) -> Path | None:
+        """Return the last folder of a kind that the ServerApp's log names."""
+        log = self.nodes / f"{SERVERAPP}.log"
+        text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+        found = what.findall(text)
+        return Path(found[-1]) if found else None
+
+
+def answer_in_words(answer: Mapping[str, Any]) -> str:
+    """Return what an answer of an app's query is, without its values.
+
+    Parameters
+    ----------
+    answer : mapping
+        As the folder of queries has it.
+
+    Returns
+    -------
+    str
+        As ``query-1: ages (10), of 3 nodes, epsilon 0.5``.
+    """
+    values = answer["values"]
+    sums = ", ".join(f"{name} ({len(numbers)})" for name, numbers in values.items())
+    cost = "" if answer["asked_epsilon"] is None else f", epsilon {answer['asked_epsilon']:g}"
+    return f"{answer['name']}: {sums}, of {answer['clients']} nodes{cost}"

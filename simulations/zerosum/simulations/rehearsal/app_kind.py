@@ -34,6 +34,10 @@ _SERVER_LINE: Final = (
     "strategy = PrivateStrategy(strategy, clip=1.0, noise_multiplier=2.0, delta=1e-3), with "
     "from zerosum.server import PrivateStrategy, in {file}"
 )
+_QUERY_LINE: Final = (
+    "grid = PrivateQueries(grid, {{...}}, epsilon=0.5, budget=1.0), with from zerosum.server "
+    "import PrivateQueries, in {file}"
+)
 
 
 def kind_of(app: Path) -> Kind:
@@ -101,11 +105,12 @@ def _check_lines(bundle: Bundle, modules: dict[str, ast.Module]) -> None:
     """Refuse an app in which nothing of ours is imported on one side, or on both."""
     imported = {name for tree in modules.values() for name in _imports(tree)}
     imported |= {component.partition(":")[0] for component in bundle.components.values()}
+    queries = answers_queries(bundle)
     missing = [
         line.format(file=_file_of(bundle.components[kind], modules))
         for kind, side, line in (
             ("clientapp", "zerosum.client", _CLIENT_LINE),
-            ("serverapp", "zerosum.server", _SERVER_LINE),
+            ("serverapp", "zerosum.server", _QUERY_LINE if queries else _SERVER_LINE),
         )
         if not any(name == side or name.startswith(f"{side}.") for name in imported)
     ]

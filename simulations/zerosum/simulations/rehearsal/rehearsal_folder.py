@@ -35,6 +35,8 @@ class RehearsedNodes:
         ``NAME=VALUE`` in the environment of every process that was started.
     data : tuple of str
         A file of its own for each node; empty where all read the experiment's data.
+    config : tuple of str
+        More node config of every node, in which ``{}`` is its index.
     """
 
     app: str
@@ -43,10 +45,12 @@ class RehearsedNodes:
     namespaces: bool
     mark: str = ""
     data: tuple[str, ...] = ()
+    config: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Take the list that JSON has for the tuple that was written."""
+        """Take the lists that JSON has for the tuples that were written."""
         object.__setattr__(self, "data", tuple(self.data))
+        object.__setattr__(self, "config", tuple(self.config))
 
 
 @dataclass(frozen=True)
