@@ -384,11 +384,19 @@ def _not_found(module_name: str, missing: str, name: str) -> TaskError:
         near = did_you_mean(module_name, (path.stem for path in Path.cwd().glob("*.py")))
         return TaskError(
             f'task = "{name}": no module {module_name} here or among the installed packages; '
-            f"run where {module_name.partition('.')[0]}.py lies, or install it{near}"
+            f"{_where(module_name)}, or install it{near}"
         )
     return TaskError(
         f'task = "{name}": {module_name} imports {missing}, which is not installed: install it'
     )
+
+
+def _where(module_name: str) -> str:
+    """Say where a command finds a module: of one in a package, beside the package's folder."""
+    top, dot, _ = module_name.partition(".")
+    if (Path.cwd() / top / top).is_dir() or (Path.cwd() / top / f"{top}.py").is_file():
+        return f"run in the folder {top}"  # as of an app that was made here
+    return f"run where the folder {top} lies" if dot else f"run where {top}.py lies"
 
 
 def _attribute(module: ModuleType, attribute: str, name: str) -> Any:
