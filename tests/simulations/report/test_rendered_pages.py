@@ -162,6 +162,26 @@ def test_all_text_is_12_pixels_and_has_a_contrast_of_4_5(
     assert tab.value(BEYOND) > 0
 
 
+# Elements of the contents that scroll to a side, or would if their scroll bar were drawn.
+SCROLLING = """
+[...document.querySelectorAll("nav, nav *")].filter((e) =>
+  e.scrollWidth > e.clientWidth && getComputedStyle(e).overflowX !== "visible").length
+"""
+
+
+@pytest.mark.parametrize("width", [1280, 900, 390])
+@pytest.mark.parametrize("name", ["run", "comparison", "queries", "attacks"])
+def test_the_contents_have_no_scroll_bar(
+    tab: Tab, pages: dict[str, Path], name: str, width: int
+) -> None:
+    tab.show(pages[name], width)
+    assert tab.value(SCROLLING) == 0
+    # The control: as it was, the list had one line, whatever its length.
+    tab.value("document.querySelector('nav ol').style.cssText = "
+              "'display: flex; flex-wrap: nowrap; overflow-x: auto'")  # fmt: skip
+    assert width > 390 or tab.value(SCROLLING) > 0
+
+
 def test_a_pointer_and_arrow_keys_read_the_values(tab: Tab, pages: dict[str, Path]) -> None:
     tab.show(pages["run"])
     tab.value("document.querySelector('.frame').focus()")
