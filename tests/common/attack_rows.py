@@ -58,7 +58,7 @@ class Played:
     epsilon : float
     status : str
     units : int
-        Of both seeds together.
+        Of all seeds together.
     """
 
     defense: Defense
@@ -74,8 +74,9 @@ def suite(
     name: str = "inversion",
     metric: Metric = PSNR,
     pictures: dict[str, np.ndarray] | None = None,
+    seeds: int = 3,
 ) -> tuple[list[Cell], list[Outcome]]:
-    """Return cells and outcomes of one attack, two seeds."""
+    """Return cells and outcomes of one attack, units dealt to as many seeds."""
     attack = Named(name, (metric,))
     cells = [
         Cell(attack, Case(Named(f"{each.clients} clients, 1 image each"), each.defense,
@@ -83,17 +84,17 @@ def suite(
         for each in played
     ]  # fmt: skip
     return cells, [
-        _outcome(number, seed, each, metric.name, pictures or {})
+        _outcome(number, seed, each, metric.name, pictures or {}, seeds)
         for number, each in enumerate(played)
-        for seed in (0, 1)
+        for seed in range(seeds if each.figure is None else min(seeds, each.units))
     ]
 
 
-def _outcome(number: int, seed: int, of: Played, metric: str, pictures: Any) -> Outcome:
+def _outcome(number: int, seed: int, of: Played, metric: str, pictures: Any, seeds: int) -> Outcome:
     if of.figure is None:
         return Outcome(number, seed, of.status, "a reason", threat=SERVER)
-    # Half of the units in each seed; a little apart, so that intervals have a width.
-    count = (of.units + 1 - seed) // 2
+    # A little apart, so that intervals have a width.
+    count = (of.units + seeds - 1 - seed) // seeds
     apart = np.linspace(-0.5, 0.5, count) if count > 1 else np.zeros(count)
     units, blind = Mean(of.figure + apart), Mean(12.0 + apart)
     if abs(of.figure - 12.0) < 0.01:

@@ -277,6 +277,78 @@ def test_a_list_says_what_would_be_played_and_plays_nothing(in_odd, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_list_says_beforehand_what_the_table_will_lack(in_odd):
+    done = attack(*QUIET, "--list", "--seeds", 2)
+    assert "2 seeds: too few to say which noise stops an attack; give --seeds 3" in done.output
+    assert "too few to say" not in attack(*QUIET, "--list").output  # the control
+    listed = attack("differencing", "--list", "--seeds", 2).output.replace("\n", " ")
+    assert "too few units for a figure (fewer than 3): differencing: sums of 10" in listed
+    names = "imprint", "model-inversion"
+    own = attack(*names, "--task", "own_tasks:Values", "--list", "--seeds", 99)
+    said = " ".join(own.output.split())
+    assert own.exit_code == 0, said
+    assert "Attacked was own_tasks:Values. Records are the task's own" in said
+    assert "not applicable: model inversion needs images, and a record has the shape (6,)" in said
+    assert "8 records each: records for 3 of 99 seeds, which share none" in said
+
+
+def files_of(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+PAPER = {"forest-odd.pdf", "table.tex", "attacks.bib"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "how",
+    [
+        lambda out: ["report", out, "--plots", "pdf"],
+        lambda out: ["attack", "--resume", out, "--plots", "pdf"],
+        lambda out: ["attack", *QUIET, "--plots", "pdf", "--out", out],
+    ],
+    ids=["report", "resume", "the same again"],
+)
+def test_figures_are_added_to_a_finished_folder_and_nothing_is_played(
+    in_odd, tmp_path, monkeypatch, how
+):
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    assert attack(*QUIET, "--workers", 1, "--out", out).exit_code == 0
+    assert attack(*QUIET, "--plots", "pdf", "--workers", 1, "--out", whole).exit_code == 0
+    before = files_of(out)
+    monkeypatch.setattr("zerosum.simulations.attacks.run.play_all", None)  # nothing is called
+    done = CliRunner().invoke(app, list(map(str, how(out))))
+    assert done.exit_code == 0, done.output
+    assert "files for a paper" in done.output
+    after = files_of(out)
+    assert before.keys() | PAPER <= after.keys()
+    assert {name: after[name] for name in before} == before
+    wanted = files_of(whole)
+    assert all(after[name] == wanted[name] for name in PAPER)
+
+
+def test_figures_of_what_was_not_played_whole_are_refused_in_a_line(in_odd, tmp_path):
+    def said(*arguments):
+        done = CliRunner().invoke(app, list(map(str, arguments)))
+        assert done.exit_code == 2
+        return done.output.replace("\n", " ")
+
+    out = tmp_path / "out"
+    assert attack(*QUIET, "--workers", 1, "--out", out).exit_code == 0
+    other = said("attack", *QUIET, "--seeds", 1, "--plots", "pdf", "--out", out)
+    assert "choose another" in other  # it holds the answer to another request
+    assert "all was played; draw figures with zerosum report" in said("attack", "--resume", out)
+    assert "--board" in said("report", out, "--board")
+    assert "holds no attacks" in said("report", tmp_path, "--plots", "pdf")
+    next((out / "plays").iterdir()).unlink()
+    lost = said("report", out, "--plots", "pdf")
+    assert "1 of 27 plays are not kept in it" in lost
+    broken = tmp_path / "broken"
+    failed = attack(ODD, "--set", "odd.what=raise", "--workers", 1, "--out", broken)
+    assert failed.exit_code == 1
+    assert "not all was played; go on with zerosum attack --resume" in said("report", broken)
+
+
 def test_plots_are_files_beside_a_latex_table_and_a_reference(in_odd, tmp_path):
     out = tmp_path / "out"
     done = attack(*QUIET, "--plots", "pdf", "--workers", 1, "--out", out)

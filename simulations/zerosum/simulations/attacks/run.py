@@ -3,33 +3,25 @@
 import logging
 import pickle
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryFile
-
-from pydantic import ValidationError
 
 from zerosum.client.files.durable_append import replace_file
-from zerosum.client.files.file_errors import reason
 from zerosum.client.files.operating_system import cores
 from zerosum.client.given_task import GivenTask, named_or_given
-from zerosum.client.task import Task, TaskError, error_line
+from zerosum.client.task import Task, error_line
 from zerosum.server.config import ConfigError
-from zerosum.server.runs.run_folder import REPORT, check_unused
+from zerosum.server.runs.run_folder import REPORT
 from zerosum.simulations.api import new_folder
-from zerosum.simulations.attacks.harness.interface import Attack, Case
-from zerosum.simulations.attacks.harness.only import only_with
-from zerosum.simulations.attacks.harness.parameters import refusal
+from zerosum.simulations.attacks.asked import SUITES, asked_of
+from zerosum.simulations.attacks.folder import LOG, ROWS, TABLE, AttackFolder
 from zerosum.simulations.attacks.harness.partial_results import (
     AttackRequest,
-    digest,
-    forget_plays,
     kept_outcomes,
+    mark_complete,
     save_outcome,
 )
 from zerosum.simulations.attacks.harness.play import Cell, Outcome
 from zerosum.simulations.attacks.harness.play_all import play_all
-from zerosum.simulations.attacks.harness.registry import choose
 from zerosum.simulations.attacks.harness.results import Row, rows_of, shown, to_csv
 from zerosum.simulations.attacks.report.display import Rows
 from zerosum.simulations.attacks.report.page import write_attack_report
@@ -44,11 +36,6 @@ from zerosum.simulations.terminal.notebook import LiveLine
 
 log = logging.getLogger("zerosum.simulations")
 
-SECTIONS = ("data", "model", "training")
-"""First parts of a key that is a task's; every other key is an attack's parameter."""
-
-ROWS, TABLE, LOG = "results.csv", "table.md", "attacks.log"
-
 _NOTES = (
     "Each figure is of all seeds together, with the interval that holds it with 95 %. The baseline "
     "is the same figure of a guess without what is attacked; a figure that is not significantly "
@@ -59,9 +46,6 @@ _NOTES = (
 
 
 PLOTS = ("pdf", "svg", "png")
-
-SUITES = ("quick", "full")
-"""The quick suite takes about eight minutes on two cores, the full one hours."""
 
 
 def attack(
@@ -125,7 +109,7 @@ def attack(
     with alone("attack", nests=True):  # before there is a folder
         played = attack_run(request, Path(out) if out is not None else None)
         played.plots = plots
-        for said in played.left_out:
+        for said in played.beforehand:
             log.warning("%s", said)
         line, times = LiveLine(), StepTimes()
 
@@ -165,48 +149,49 @@ def attack_run(
     ConfigError
         For names, settings, a suite or a folder that will not do.
     """
-    cells, caption, left_out = _asked(request)
+    found = asked_of(request)
     path = resume or out or new_folder(f"attacks-{request.suite}")
-    folder = AttackFolder.of(path, request, cells, resumed=resume is not None)
-    return AttackRun(cells, range(request.seeds), folder, caption, left_out)
+    folder = AttackFolder.of(path, request, found.cells, resumed=resume is not None)
+    seeds = range(request.seeds)
+    return AttackRun(found.cells, seeds, folder, found.caption, found.left_out, found.lines)
 
 
-def cells_of(request: AttackRequest) -> list[Cell]:
-    """Return the cells that a request asks for, without playing them.
+def drawn_again(path: Path, plots: PlotKind | None) -> "AttackRun":
+    """Draw the report of a complete run again and, where asked for, its figures as files.
 
     Parameters
     ----------
-    request : AttackRequest
+    path : Path
+        Its folder, which has the outcomes of all plays.
+    plots : str, optional
+        "pdf", "svg" or "png".
 
     Returns
     -------
-    list of Cell
+    AttackRun
 
     Raises
     ------
     ConfigError
-        For names, settings, a suite or words that will not do.
+        If the folder holds no such run, or its attacks were changed since.
     """
-    return _asked(request)[0]
-
-
-def _asked(request: AttackRequest) -> tuple[list[Cell], str, list[str]]:
-    """Return the cells of a request, what of the user's is attacked, and what is left out."""
-    if request.suite not in SUITES:
-        raise ConfigError(f"--suite {request.suite}: write {' or '.join(SUITES)}")
-    of_task = [text for text in request.settings if text.partition(".")[0] in SECTIONS]
-    of_attacks = [text for text in request.settings if text not in of_task]
-    if of_task and not (request.task or request.run):
+    request = AttackRequest.read(path, continues=False)
+    if not request.complete:
         raise ConfigError(
-            f"--set {of_task[0]}: that is a task's; give it by --task, or set ATTACK.PARAMETER"
+            f"{path}: not all was played; go on with zerosum attack --resume {path}, which takes "
+            "--plots too"
         )
-    attacks = choose(list(request.names), of_attacks)
-    caption, left_out = "", list[str]()
-    if request.task or request.run:
-        cells, caption, left_out = _on_own(attacks, request, of_task)
-    else:
-        cells = [Cell(each, case) for each in attacks for case in _cases(each, request.suite)]
-    return only_with(cells, request.only), caption, left_out
+    found = asked_of(request)
+    folder = AttackFolder.of(path, request, found.cells, resumed=True)
+    run = AttackRun(found.cells, range(request.seeds), folder, found.caption, found.left_out)
+    if run.notice:
+        raise ConfigError(
+            f"{path}: {run.asked - run.played} of {run.asked} plays are not kept in it, so that "
+            "nothing can be drawn of them; play all anew, with --plots and another --out"
+        )
+    run.plots = plots
+    run.draw()
+    return run
 
 
 def _as_name(value: object) -> str:
@@ -224,114 +209,6 @@ def _travels(task: GivenTask) -> bool:
     return type(task.given).__module__ != "__main__"
 
 
-def _on_own(
-    attacks: Sequence[Attack], request: AttackRequest, settings: Sequence[str]
-) -> tuple[list[Cell], str, list[str]]:
-    """Return the cells of a user's task or run, what was attacked, and what is left out."""
-    from zerosum.simulations.attacks.own_task.cases import fitting
-    from zerosum.simulations.attacks.own_task.subject import subject_of_run, subject_of_task
-
-    try:
-        if request.run:
-            subject = subject_of_run(request.run, settings, request.seeds, request.task)
-        else:
-            subject = subject_of_task(request.task, settings, request.seeds)
-        found = fitting(attacks, subject, request.suite)
-    except TaskError as error:
-        raise ConfigError(str(error)) from None
-    lines = found.lines(named=bool(request.names))
-    if not found.cells:
-        raise ConfigError(f"nothing can be played on {subject.label}; {'; '.join(lines)}")
-    return list(found.cells), subject.caption, lines
-
-
-def _cases(attack: Attack, suite: str) -> list[Case]:
-    """Return an attack's cases, all of which are of a setting with a name."""
-    try:
-        cases = list(attack.cases(suite))
-        fit = all(isinstance(case, Case) and isinstance(case.setting.name, str) for case in cases)
-    except Exception as error:  # whatever an attack of the user's raises
-        reason = refusal(error) if isinstance(error, ValidationError) else error
-        raise ConfigError(f"{attack.name}: it has no cases as it is set: {reason}") from error
-    if not cases or not attack.metrics:
-        raise ConfigError(f"{attack.name}: it has no cases, or no metrics")
-    if not fit:
-        raise ConfigError(f"{attack.name}: its cases are no Case(setting, protection)")
-    return cases
-
-
-@dataclass(frozen=True)
-class AttackFolder:
-    """A folder that belongs to one run of attacks."""
-
-    path: Path
-
-    @classmethod
-    def create(cls, path: Path) -> "AttackFolder":
-        """Make a new folder.
-
-        Parameters
-        ----------
-        path : Path
-
-        Returns
-        -------
-        AttackFolder
-
-        Raises
-        ------
-        ConfigError
-            If the path is a file or a folder that is not empty, or cannot be written.
-        """
-        check_unused(path)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            with TemporaryFile(dir=path):  # fail now rather than when all is played
-                pass
-        except OSError as error:
-            raise ConfigError(f"--out {path} cannot be written: {reason(path, error)}") from None
-        return cls(path)
-
-    @classmethod
-    def of(
-        cls, path: Path, asked: AttackRequest, cells: Sequence[Cell], *, resumed: bool
-    ) -> "AttackFolder":
-        """Make the folder of a new run, or check that of an earlier run which continues.
-
-        Parameters
-        ----------
-        path : Path
-        asked : AttackRequest
-        cells : sequence of Cell
-        resumed : bool
-            Whether the folder is an earlier run's.
-
-        Returns
-        -------
-        AttackFolder
-
-        Raises
-        ------
-        ConfigError
-            If it cannot be made, or the earlier run was of other cells.
-        """
-        if resumed:
-            asked.check_cells(cells, path)
-            return cls(path)
-        made = cls.create(path)
-        replace(asked, cells=digest(cells)).write(path)
-        return made
-
-    def write(self, name: str, text: str) -> None:
-        """Write a file whole, or not at all.
-
-        Parameters
-        ----------
-        name, text : str
-        """
-        replace_file(self.path / name, text.encode(errors="backslashreplace"))
-
-
 class AttackRun:
     """One run of attacks: its plays, their outcomes so far, and its files.
 
@@ -346,6 +223,8 @@ class AttackRun:
         What was attacked, where that is the user's.
     left_out : sequence of str
         A line for each attack that it cannot be attacked by.
+    beforehand : sequence of str
+        The same, and what else the table will lack.
 
     Attributes
     ----------
@@ -366,9 +245,10 @@ class AttackRun:
         folder: AttackFolder,
         caption: str = "",
         left_out: Sequence[str] = (),
+        beforehand: Sequence[str] = (),
     ) -> None:
         self._cells, self._seeds, self.folder = cells, seeds, folder
-        self.caption, self.left_out = caption, left_out
+        self.caption, self.left_out, self.beforehand = caption, left_out, beforehand
         self._outcomes = kept_outcomes(folder.path, cells, seeds)
         self.rows: list[Row] = []
         self.unwritten: list[str] = []
@@ -432,7 +312,13 @@ class AttackRun:
             finally:
                 self._write()
         if not self.unwritten and all(outcome.status != "failed" for outcome in self._outcomes):
-            forget_plays(self.folder.path)
+            mark_complete(self.folder.path)
+
+    def draw(self) -> None:
+        """Write the report and, where asked for, the figures, of outcomes that all are there."""
+        outcomes = sorted(self._outcomes, key=lambda outcome: (outcome.number, outcome.seed))
+        self.rows = rows_of(self._cells, outcomes)
+        self._draw_all(outcomes)
 
     def _write(self) -> None:
         """Write each file, whatever becomes of the others."""
@@ -440,18 +326,21 @@ class AttackRun:
             [*self._outcomes, *self._unplayed()], key=lambda outcome: (outcome.number, outcome.seed)
         )
         self.rows = rows_of(self._cells, outcomes)
-        folder, cells, rows = self.folder, self._cells, self.rows
-        notice, about = self.notice, self.caption
-        said = " ".join(part for part in (notice, about) if part)
+        folder, rows = self.folder, self.rows
+        said = " ".join(part for part in (self.notice, self.caption) if part)
         notes = "\n\n".join([*([f"**{said}**"] if said else []), _NOTES, *self.left_out])
         self._try(ROWS, lambda: folder.write(ROWS, to_csv(rows)))
         self._try(
             TABLE,
             lambda: folder.write(TABLE, to_markdown(self.shown, "Attacks", notes, self.findings)),
         )
+        self._draw_all(outcomes)
+
+    def _draw_all(self, outcomes: Sequence[Outcome]) -> None:
+        path, notice, about = self.folder.path, self.notice, self.caption
         self._try(
             REPORT,
-            lambda: write_attack_report(folder.path, rows, outcomes, cells, notice, about),
+            lambda: write_attack_report(path, self.rows, outcomes, self._cells, notice, about),
         )
         if self.plots is not None:
             self._try("figures", lambda: self._draw(str(self.plots), outcomes))

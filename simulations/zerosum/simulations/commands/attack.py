@@ -35,6 +35,7 @@ from zerosum.simulations.terminal.user_errors import user_errors
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from zerosum.simulations.attacks.asked import Asked
     from zerosum.simulations.attacks.harness.partial_results import AttackRequest
     from zerosum.simulations.attacks.harness.play import Cell
     from zerosum.simulations.attacks.harness.results import Row
@@ -62,7 +63,7 @@ METRICS_IN_TABLE = 2
 """Of each attack; the files have all."""
 
 LEAST_SEEDS = 3
-"""Below it a figure's interval says little."""
+"""Below it nothing is said to stop an attack."""
 
 MOST_SEEDS = 100_000
 """A limit, because all plays are listed in memory before the first of them."""
@@ -130,27 +131,27 @@ def attack(
 ) -> None:
     """Play attacks on private training: what leaks, which protection stops it, at which epsilon."""
     with user_errors(ConfigError):
+        from zerosum.simulations.attacks.asked import asked_of
         from zerosum.simulations.attacks.harness.partial_results import AttackRequest
-        from zerosum.simulations.attacks.run import attack_run, cells_of
+        from zerosum.simulations.attacks.run import attack_run
 
         own = "" if run_folder is None else str(run_folder)
         asked = AttackRequest(
             names or [], overrides or [], suite, seeds, only=only or (), task=task, run=own
         )
+        played = _played_before(out if resume is None else resume, plots, asked, resume is None)
+        if played is not None and not listed:
+            redraw(played, plots)
+            return
         if resume is not None:
             asked = _asked_before(resume, asked, out)
         if listed:
-            _list(cells_of(asked), asked.seeds)
+            _list(asked_of(asked), asked.seeds)
             return
         run = attack_run(asked, out, resume)
         run.plots = plots
-        for line in run.left_out:
+        for line in run.beforehand:
             _say(line)
-        if asked.seeds < LEAST_SEEDS:
-            _say(
-                f"{asked.seeds} seed{'s' * (asked.seeds > 1)}: intervals of fewer than "
-                f"{LEAST_SEEDS} say little"
-            )
         started = time.monotonic()
         with interruptible(lambda: _left(run), ()):
             with _progress(run.asked, run.played) as tell:
@@ -162,6 +163,56 @@ def attack(
         _say(f"error: {lost}")
     if run.unwritten or any(row.status == "failed" for row in run.rows):
         _say(f"Failed plays are repeated by:\n{_continuation(run)}")
+        raise typer.Exit(1)
+
+
+def _played_before(
+    folder: Path | None, plots: str | None, given: "AttackRequest", same: bool
+) -> Path | None:
+    """Return a folder where all was played already, and figures alone are wanted of it.
+
+    Parameters
+    ----------
+    folder : Path or None
+        Of ``--resume`` or ``--out``.
+    plots : str or None
+    given : AttackRequest
+        What is asked now.
+    same : bool
+        Whether the folder's run has to be of the same request.
+    """
+    from zerosum.simulations.attacks.harness.partial_results import ASKED, AttackRequest
+
+    if plots is None or folder is None or not (folder / ASKED).is_file():
+        return None
+    before = AttackRequest.read(folder, continues=False)
+    return folder if before.complete and (not same or before.asks(given)) else None
+
+
+def redraw(folder: Path, plots: Literal["pdf", "svg", "png"] | None) -> None:
+    """Draw the report of a complete run of attacks again, and its figures as files.
+
+    Parameters
+    ----------
+    folder : Path
+    plots : str or None
+        "pdf", "svg" or "png".
+
+    Raises
+    ------
+    ConfigError
+        If that cannot be.
+    typer.Exit
+        Of code 1, if a file cannot be written.
+    """
+    from zerosum.simulations.attacks.run import drawn_again
+
+    run = drawn_again(folder, plots)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console.print("\n".join(_files(run)))
+    for lost in run.unwritten:
+        _say(f"error: {lost}")
+    if run.unwritten:
         raise typer.Exit(1)
 
 
@@ -207,11 +258,13 @@ def _files(run: "AttackRun") -> list[str]:
     return lines
 
 
-def _list(cells: "Sequence[Cell]", seeds: int) -> None:
-    """Print what would be played: protections by attack and setting, and how many plays."""
+def _list(asked: "Asked", seeds: int) -> None:
+    """Print what would be played, how many plays that is, and what the table would lack."""
     console = Console(highlight=False, markup=False)
+    if asked.caption:
+        console.print(printable(asked.caption))
     by_attack: dict[str, list[Cell]] = {}
-    for cell in cells:
+    for cell in asked.cells:
         by_attack.setdefault(cell.attack.name, []).append(cell)
     for name, of in by_attack.items():
         attackers = len({cell.attack.adaptive for cell in of})
@@ -223,7 +276,9 @@ def _list(cells: "Sequence[Cell]", seeds: int) -> None:
             )
             line = Padding(printable(f"{setting}: {'; '.join(names)}"), (0, 0, 0, 2))
             console.print(line)
-    console.print(f"{_times(len(cells), seeds)} in all")
+    console.print(f"{_times(len(asked.cells), seeds)} in all")
+    for lacks in asked.lines:
+        console.print(printable(lacks))
 
 
 def _times(cells: int, seeds: int) -> str:
@@ -243,6 +298,8 @@ def _progress(total: int, done: int) -> Iterator[Callable[[object], None]]:
 
 def _print(rows: "Sequence[Row]", said: "Sequence[Finding]", seconds: float) -> None:
     """Print of each attack a sentence, and a table for each of its first metrics."""
+    from zerosum.simulations.attacks.report.table import notes_of
+
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # of a terminal that has no sign for infinity
     console = Console(highlight=False)
@@ -258,7 +315,7 @@ def _print(rows: "Sequence[Row]", said: "Sequence[Finding]", seconds: float) -> 
             for part in _tables([row for row in of_one if row.metric == metric], console.width):
                 console.print(part)
             console.print()
-        for note in dict.fromkeys(row.note for row in of_one if row.status == "value" and row.note):
+        for note in notes_of(of_one):
             console.print(printable(note), markup=False)
             console.print()
     console.print("Further metrics, and attackers that use less, are in the files.")

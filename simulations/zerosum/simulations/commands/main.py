@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
 import typer
@@ -315,7 +315,7 @@ def audit(
 def report(
     folder: Annotated[
         Path,
-        typer.Argument(help="The folder of a run, finished or not, or of queries."),
+        typer.Argument(help="The folder of a run, finished or not, of queries, or of attacks."),
         RUN_FOLDERS,
     ],
     public: Annotated[
@@ -330,15 +330,32 @@ def report(
     board: Annotated[
         bool, typer.Option("--board", help="Write two A4 pages for an ethics board: board.html.")
     ] = False,
+    plots: Annotated[
+        Literal["pdf", "svg", "png"] | None,
+        typer.Option(help="Of attacks: each figure as a file for a paper, and a LaTeX table."),
+    ] = None,
 ) -> None:
     """Draw a run's report again from the files in its folder."""
     from zerosum.server.analytics.query_files import QUERIES
+    from zerosum.simulations.attacks.harness.partial_results import ASKED
+    from zerosum.simulations.commands.attack import redraw
     from zerosum.simulations.report import write_board, write_public_report, write_report
     from zerosum.simulations.report.queries import write_query_report
 
     with user_errors(ConfigError, TaskError):
         if board and public is not None:
             raise ConfigError(f"--board and --public {public}: give one of them")
+        if (folder / ASKED).is_file():
+            if board or public is not None:
+                option = "--board" if board else "--public"
+                raise ConfigError(f"{option}: {folder} holds attacks; that page is of a run")
+            redraw(folder, plots)
+            return
+        if plots is not None:
+            raise ConfigError(
+                f"--plots {plots}: {folder} holds no attacks; figures of runs are drawn by zerosum "
+                f"compare {folder} --plots {plots}"
+            )
         if (folder / QUERIES).is_file():
             if board:
                 raise ConfigError(f"--board: {folder} holds queries; the pages are of training")

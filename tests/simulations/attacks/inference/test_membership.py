@@ -149,9 +149,7 @@ def test_the_note_states_the_cost_of_reference_models(monkeypatch) -> None:
     assert models.cpu_seconds > 0
     assert models.cpu_seconds % 7 == 0
     outcome = play(0, Cell(Lira(), Case(replace(SMALL, lr=0.13), PLAIN)), 0)
-    assert (
-        f"plain: a seed's reference models were trained in {models.cpu_seconds:g}" in outcome.note
-    )
+    assert f"LiRA: a seed's reference models were trained in {models.cpu_seconds:g}" in outcome.note
 
 
 def test_reference_models_are_shared_across_masks_and_not_across_noise() -> None:

@@ -123,7 +123,7 @@ def test_an_attack_of_ones_own_gets_sentence_matrix_forest_and_picture():
 
 def test_every_figure_is_in_the_table_with_interval_baseline_and_epsilon():
     drawn = page(PSNR, [case({})], values, epsilon=2.5)
-    assert "at baseline (11 dB [10.1, 11.9])" in drawn
+    assert "at baseline in 2 seeds (11 dB [10.1, 11.9])" in drawn
     assert re.search(r'data-label="Epsilon"[^>]*><div>2.5</div>', drawn)
 
 

@@ -1,6 +1,8 @@
 """Files for a paper: figures whose words are text, a table that LaTeX reads, a reference."""
 
 import re
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -105,3 +107,24 @@ def test_signs_that_latex_reads_are_escaped():
     assert escaped("50 % & $x_1$") == r"50 \% \& \$x\_1\$"
     assert escaped("\\a{b}~^") == r"\textbackslash{}a\{b\}\textasciitilde{}\textasciicircum{}"
     assert escaped("é – ∞") == r"é -- $\infty$"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no pdflatex here")
+def test_latex_compiles_the_table_with_booktabs_alone(tmp_path):
+    def compiled(package):
+        (tmp_path / "main.tex").write_text(
+            f"\\documentclass{{article}}\n{package}\n\\begin{{document}}\n\\input{{table}}\n"
+            "\\end{document}\n"
+        )
+        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "main.tex"]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    long = Defense("as in the run: masked + distributed noise 4.51 C", "double")
+    hostile = suite(*PLAYED, Played(long), name=HOSTILE, metric=Metric(HOSTILE, "%", whole=40.0))
+    text = to_latex(shown_of(*hostile), notice="Incomplete: a\n\\end{x}")
+    (tmp_path / "table.tex").write_text(text, encoding="utf-8")
+    done = compiled("\\usepackage{booktabs}")
+    assert done.returncode == 0, done.stdout
+    assert "Overfull" not in done.stdout
+    assert compiled("").returncode != 0  # the control: LaTeX does stop at what it does not know

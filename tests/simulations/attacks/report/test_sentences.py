@@ -23,9 +23,11 @@ from attack_rows import (
 from zerosum.simulations.attacks.harness.interface import Case, Defense, Metric
 from zerosum.simulations.attacks.harness.metrics import Mean
 from zerosum.simulations.attacks.harness.play import Cell, Outcome
+from zerosum.simulations.attacks.report.forest import forests
 from zerosum.simulations.attacks.report.matrix import matrix
 from zerosum.simulations.attacks.report.protections import differences, judged, kind_of
 from zerosum.simulations.attacks.report.sentences import findings, in_words
+from zerosum.simulations.attacks.report.table import figure_text
 
 AT = 12.0
 """A figure at the baseline."""
@@ -127,8 +129,9 @@ def two_metrics(second: Metric, figure: float) -> str:
     blind = {"updates": Mean(-apart), second.name: Mean(12 - apart)}
     guessed = {second.name: Mean(figure + apart)}
     outcomes = [
-        Outcome(n, 0, "value", "", {"updates": Mean(of + apart), **guessed}, blind, threat=SERVER)
+        Outcome(n, s, "value", "", {"updates": Mean(of + apart), **guessed}, blind, threat=SERVER)
         for n, of in enumerate((1.0, 0.0))
+        for s in range(3)
     ]
     return findings(shown_of(cells, outcomes), cells)[0].text
 
@@ -140,10 +143,83 @@ def test_a_blurred_update_whose_image_is_seen_is_not_stopped():
     assert two_metrics(aside, 38.0).endswith("; masks stop it.")
 
 
+LADDER = (
+    Played(PLAIN),
+    Played(CLIP, figure=130.0),
+    Played(MASKED, figure=AT),
+    Played(local(0.1), figure=AT, epsilon=285),
+)
+
+
+@pytest.mark.parametrize(("seeds", "count"), [(1, "1 seed"), (2, "2 seeds")])
+def test_fewer_than_three_seeds_do_not_say_what_stops_an_attack(seeds, count):
+    text = said(*LADDER, seeds=seeds)
+    assert text == (
+        "Without protection: PSNR 112 dB, baseline 12 dB; a clip alone does not stop it; too few "
+        "seeds to say which noise stops it."
+    )
+    assert said(*LADDER[:3], seeds=seeds).endswith("; too few seeds to say what stops it.")
+    nothing = said(Played(PLAIN, figure=AT), seeds=seeds)
+    assert nothing.startswith(f"In {count} it shows nothing even without protection")
+    _, found = chips(*LADDER, seeds=seeds)
+    assert found["local"] == [("0.1 C", f"at baseline in {count}", "few")]
+    cells, outcomes = suite(*LADDER, seeds=seeds)
+    assert f"at baseline in {count} (12 dB" in figure_text(shown_of(cells, outcomes)[-1])
+
+
+def test_three_seeds_say_what_stops_an_attack():
+    """The control of the test above."""
+    text = said(*LADDER)
+    assert text.endswith(
+        "masks do; the weakest noise that does is local noise of 0.1 C (epsilon 285)."
+    )
+    _, found = chips(*LADDER)
+    assert found["local"] == [("0.1 C", "at baseline", "held")]
+
+
+def test_noise_of_too_few_units_is_not_said_to_stop_an_attack():
+    few = replace(LADDER[-1], units=2)
+    assert "; too few units to say which noise stops it; 1 cell says" in said(*LADDER[:3], few)
+    more = Played(local(1.0), figure=AT, epsilon=10)
+    assert "that does is local noise of 1 C" in said(*LADDER[:3], few, more)
+    assert "too few units to say" not in said(*LADDER[:3], few, more)
+
+
+def test_what_is_refused_with_one_seed_is_refused_with_all():
+    refused = Played(MASKED, figure=AT, status="stopped")
+    assert said(Played(PLAIN), refused, seeds=1).endswith("; masks stop it.")
+
+
 @dataclass(frozen=True)
 class Control:
     name: str
     control: bool = True
+    released: str = ""
+
+
+@pytest.mark.parametrize("figure", [AT, 112.0])
+def test_of_a_run_the_released_model_and_the_control_are_said_by_name(figure):
+    own = Defense("as in the run: masked + clip", masking="double", clip=1.0)
+    cells, outcomes = suite(Played(own, epsilon=2.54), Played(own, figure=figure))
+    models: Any = (
+        Control("run mine, a:Task, released", False, "released model"),
+        Control("run mine, a:Task, untrained control", True, "untrained control"),
+    )
+    cells = [
+        replace(cell, case=replace(cell.case, setting=model))
+        for cell, model in zip(cells, models, strict=True)
+    ]
+    control = "12 dB [11.4, 12.6]" if figure == AT else "112 dB [111, 113]"
+    doubt = "" if figure == AT else ", above its baseline too: doubt all of these"
+    assert findings(shown_of(cells, outcomes), cells)[0].text == (
+        "The released model (epsilon 2.54): PSNR 112 dB [111, 113], a guess 12 dB, which it beats; "
+        f"the untrained control {control}{doubt}."
+    )
+    (forest,) = forests(judged(shown_of(cells, outcomes), cells))
+    assert [each.label for each in forest.branches] == ["released", "untrained control"]
+    _, (line,) = matrix(judged(shown_of(cells, outcomes), cells))
+    labels = [chip.label for chips in line.chips.values() for chip in chips]
+    assert labels == ["clip, released", "clip, untrained control"]
 
 
 @pytest.mark.parametrize("figure", [12.0, 112.0])

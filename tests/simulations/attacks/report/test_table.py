@@ -26,6 +26,7 @@ from zerosum.simulations.attacks.report.table import (
     baseline_text,
     count_text,
     figure_text,
+    notes_of,
     to_markdown,
     value_text,
 )
@@ -177,3 +178,20 @@ def test_units_of_all_seeds_are_counted():
 def test_a_protection_of_unknown_words_is_refused(given, said):
     with pytest.raises(ValueError, match=said):
         Defense("x", **given)
+
+
+def noted(*notes):
+    rows = pooled([Proportion(np.array([True] * 3))])
+    return notes_of([replace(rows, note=note, status="value") for note in notes])
+
+
+def test_notes_that_differ_in_their_cost_alone_stand_once():
+    cost = "LiRA: a seed's reference models were trained in {} CPU s, which are not in it"
+    seconds = ("5", "1,041", "12")
+    assert noted(*map(cost.format, seconds)) == [cost.format("5 to 1,041")]
+    assert noted(cost.format("5"), cost.format("5")) == [cost.format("5")]
+    # What differs in anything else is another note.
+    assert noted("28 bits: 4 CPU s", "32 bits: 4 CPU s", "") == [
+        "28 bits: 4 CPU s",
+        "32 bits: 4 CPU s",
+    ]

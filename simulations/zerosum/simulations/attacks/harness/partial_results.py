@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from importlib.metadata import version
@@ -70,12 +69,14 @@ class AttackRequest:
         write_request(folder / ASKED, self)
 
     @classmethod
-    def read(cls, folder: Path) -> "AttackRequest":
+    def read(cls, folder: Path, *, continues: bool = True) -> "AttackRequest":
         """Read what the run in a folder was asked for.
 
         Parameters
         ----------
         folder : Path
+        continues : bool
+            Whether something is to be played, of which a complete run has nothing.
 
         Returns
         -------
@@ -86,20 +87,37 @@ class AttackRequest:
         ConfigError
             If the folder holds no run of attacks, another version's, or one that is complete.
         """
+        asked = f"--resume {folder}" if continues else str(folder)
         request = read_request(
             folder / ASKED,
             cls,
-            absent=f"--resume {folder}: it holds no run of attacks (no {ASKED})",
+            absent=f"{asked}: it holds no run of attacks (no {ASKED})",
             cure="restore it, or play all anew, with --out",
         )
         if request.version != version("zerosum"):
             raise ConfigError(
-                f"--resume {folder}: it was played by zerosum {request.version}, and this is "
+                f"{asked}: it was played by zerosum {request.version}, and this is "
                 f"{version('zerosum')}; play all anew, with --out"
             )
-        if request.complete:
-            raise ConfigError(f"--resume {folder}: all was played; play it anew, with --out")
+        if request.complete and continues:
+            raise ConfigError(
+                f"{asked}: all was played; draw figures with zerosum report {folder} --plots pdf, "
+                "or play it anew, with --out"
+            )
         return request
+
+    def asks(self, other: "AttackRequest") -> bool:
+        """Return whether another request is for the same, however far this one is answered.
+
+        Parameters
+        ----------
+        other : AttackRequest
+
+        Returns
+        -------
+        bool
+        """
+        return _asked_for(self) == _asked_for(other)
 
     def check_cells(self, cells: Sequence[Cell], folder: Path) -> None:
         """Refuse to put plays of other cells into one table.
@@ -121,6 +139,11 @@ class AttackRequest:
                 f"--resume {folder}: the attacks or their settings were changed since; play all "
                 "anew, with --out"
             )
+
+
+def _asked_for(request: AttackRequest) -> tuple[object, ...]:
+    of = (request.names, request.settings, request.only)
+    return *map(list, of), request.suite, request.seeds, request.task, request.run
 
 
 def digest(cells: Sequence[Cell]) -> str:
@@ -235,14 +258,16 @@ def _joined(facts: dict[str, Any], key: str, arrays: Mapping[str, np.ndarray]) -
     return units
 
 
-def forget_plays(folder: Path) -> None:
-    """Remove the kept outcomes, once there is nothing left to play.
+def mark_complete(folder: Path) -> None:
+    """Note in a run's request that nothing is left to play; figures can still be drawn.
 
-    The request says so first. Without that, to continue would play everything again.
+    Parameters
+    ----------
+    folder : Path
+        Of the run.
     """
     if (folder / ASKED).is_file():
         replace(AttackRequest.read(folder), complete=True).write(folder)
-    shutil.rmtree(folder / PLAYS, ignore_errors=True)
 
 
 def _name(number: int, seed: int) -> str:

@@ -25,6 +25,9 @@ ENOUGH = 3
 One rule for table, pages, sentences and files, also where a test would call two units significant.
 """
 
+ENOUGH_SEEDS = 3
+"""Seeds below which nothing is said to stop an attack: the units of one scene share its luck."""
+
 Verdict = Literal[
     "above baseline",
     "at baseline",
@@ -77,6 +80,8 @@ class Row:
     advantage : float or None
         The part of the way from the baseline to complete success, from 0 to 1; None where nothing
         says what that is: see :class:`~.interface.Metric`.
+    seeds : int
+        Seeds that the figure is of; 0 where that is not known.
     """
 
     attack: str
@@ -101,6 +106,7 @@ class Row:
     note: str
     at: str
     advantage: float | None = None
+    seeds: int = 0
 
     def __repr__(self) -> str:
         """Return the cell and its figure: with all else, a list of rows is pages."""
@@ -111,6 +117,15 @@ class Row:
     def too_few(self) -> bool:
         """Return whether there is a figure, of fewer units than say something."""
         return self.value is not None and self.status != "stopped" and self.count < ENOUGH
+
+    @property
+    def few_seeds(self) -> bool:
+        """Return whether the row is at its baseline in too few seeds to call the attack stopped.
+
+        What a protection refuses to answer, it refuses with every seed.
+        """
+        held = self.seed == POOLED and self.status != "stopped" and self.verdict == "at baseline"
+        return held and 0 < self.seeds < ENOUGH_SEEDS
 
     @property
     def verdict(self) -> Verdict:
@@ -186,6 +201,7 @@ def _row(cell: Cell, metric: Metric, outcomes: Sequence[Outcome], seed: str) -> 
         note=note,
         at=json.dumps(dict(case.at), sort_keys=True),
         advantage=figures.advantage,
+        seeds=figures.seeds,
     )
 
 
@@ -200,6 +216,7 @@ class _Figures:
     baseline: float | None = None
     at_baseline: bool = False
     advantage: float | None = None
+    seeds: int = 0
 
     @classmethod
     def of(cls, cell: Cell, metric: Metric, outcomes: Sequence[Outcome], seed: str) -> "_Figures":
@@ -213,7 +230,7 @@ class _Figures:
         units = guesses[0].pooled(guesses[1:])
         figure = units.figure()
         base = blind[0].pooled(blind[1:]).figure().value
-        known = cls(figure.value, figure.low, figure.high, units.count, base)
+        known = cls(figure.value, figure.low, figure.high, units.count, base, seeds=len(scored))
         if units.count < ENOUGH:
             return known
         above = is_above(guesses, blind, metric.higher, rng)

@@ -192,7 +192,7 @@ class Lira(LossThreshold):
 
 def _cost(view: TrainedView) -> str:
     seconds = f"{view.reference_seconds:.0f} CPU s, which are not in the attack's own"
-    return f"LiRA, {view.protection.name}: a seed's reference models were trained in {seconds}"
+    return f"LiRA: a seed's reference models were trained in {seconds}"
 
 
 def _gaussians(scores: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, float]:

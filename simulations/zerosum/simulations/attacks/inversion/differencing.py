@@ -67,6 +67,10 @@ class Differencing:
             for protection in (PLAIN, MASKED, *noised, local(1e-3, masking="double")):
                 yield Case(setting, protection, {"cohort": count, "sigma": protection.sigma})
 
+    def units_of_seed(self, setting: TwoCohorts) -> int:
+        """Return how many units a seed has: the update of the one client."""
+        return 1
+
     def baseline(self, view: RoundsView, rng: np.random.Generator) -> Guess:
         """Guess an equal share of the sum, shrunk by its noise, and the mean image."""
         share = np.zeros(view.vectors.shape[1])

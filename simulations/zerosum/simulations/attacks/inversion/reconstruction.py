@@ -12,7 +12,7 @@ from zerosum.simulations.attacks.harness.interface import Guess, Metric, ThreatM
 from zerosum.simulations.attacks.harness.metrics import Mean, Proportion, Units, psnr
 from zerosum.simulations.attacks.harness.to_specs import UNCLIPPED_RANGE
 from zerosum.simulations.attacks.settings.picture_pairs import picture_pairs
-from zerosum.simulations.attacks.settings.rounds import RoundsView
+from zerosum.simulations.attacks.settings.rounds import RoundsSetting, RoundsView
 
 PICTURES = 8
 """Largest number of reconstructions in a picture."""
@@ -223,6 +223,10 @@ class Reconstruction:
         Metric("PSNR", "dB", whole=CLEAR_DB),
         Metric("images above 20 dB"),
     )
+
+    def units_of_seed(self, setting: RoundsSetting) -> int:
+        """Return how many units a seed has: an image a client."""
+        return setting.clients
 
     def baseline(self, view: RoundsView, rng: np.random.Generator) -> Guess:
         """Guess the mean image for a client, or centroids for a sum's clients."""

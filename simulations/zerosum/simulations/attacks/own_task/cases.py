@@ -11,6 +11,7 @@ from zerosum.server.sampling import expected_cohort
 from zerosum.simulations.attacks.harness.interface import OF_THE_RUN, Attack, Case, Defense
 from zerosum.simulations.attacks.harness.play import Cell
 from zerosum.simulations.attacks.inference.trained import TrainedSetting
+from zerosum.simulations.attacks.inversion.reconstruction import RECOGNISED
 from zerosum.simulations.attacks.inversion.two_cohorts import TwoCohorts
 from zerosum.simulations.attacks.own_task.facts import facts_of
 from zerosum.simulations.attacks.own_task.needs import missing
@@ -18,6 +19,7 @@ from zerosum.simulations.attacks.own_task.released import pairs_of, release_of
 from zerosum.simulations.attacks.own_task.run_target import RunTarget
 from zerosum.simulations.attacks.own_task.scenes import OwnRounds, OwnTrained, OwnTwoCohorts
 from zerosum.simulations.attacks.own_task.subject import Subject, loaded, pool_of
+from zerosum.simulations.attacks.own_task.words import in_words_of
 from zerosum.simulations.attacks.settings.rounds import RoundsSetting
 
 MOST_IN_COHORT = 50
@@ -50,10 +52,13 @@ class Fitting:
     cells : sequence of Cell
     left_out : mapping of str to str
         By name of an attack: what it needs.
+    counts : str
+        Sentence that says from where on a record counts as recovered, where that is not as usual.
     """
 
     cells: Sequence[Cell]
     left_out: Mapping[str, str]
+    counts: str = ""
 
     def lines(self, named: bool) -> list[str]:
         """Return a line for each attack that is left out; of those not asked for, one for some.
@@ -101,11 +106,27 @@ def fitting(attacks: Sequence[Attack], subject: Subject, suite: str) -> Fitting:
     reasons: dict[str, str] = {}
     for attack in attacks:
         try:
-            cells += [Cell(attack, case) for case in own_cases(attack, subject, suite)]
+            cases = own_cases(attack, subject, suite)
+            named = in_words_of(attack, facts_of(subject), pool_of(subject))
+            cells += [Cell(named, case) for case in cases]
         except Unfit as unfit:
             reasons.setdefault(attack.name, str(unfit))
     played = {cell.attack.name for cell in cells}
-    return Fitting(cells, {name: why for name, why in reasons.items() if name not in played})
+    left_out = {name: why for name, why in reasons.items() if name not in played}
+    return Fitting(cells, left_out, _counts(cells, subject))
+
+
+def _counts(cells: Sequence[Cell], subject: Subject) -> str:
+    """Return from where on a record counts as recovered, where records are scaled."""
+    if not any(isinstance(cell.case.setting, OwnRounds) for cell in cells):
+        return ""
+    least = pool_of(subject).recognised
+    if least == RECOGNISED:
+        return ""
+    return (
+        f" A record counts as recovered above {least:.0f} dB: nearer than 99 of 100 public records "
+        "have any other."
+    )
 
 
 def own_cases(attack: Attack, subject: Subject, suite: str) -> list[Case]:

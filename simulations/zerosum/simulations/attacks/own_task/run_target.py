@@ -75,8 +75,12 @@ class RunTarget:
     @property
     def name(self) -> str:
         """Return the row's name in the table."""
-        model = "an untrained model, a control" if self.untrained else "its released model"
-        return f"{self.subject.label}: {model}"
+        return f"{self.subject.label}, {'untrained control' if self.untrained else 'released'}"
+
+    @property
+    def released(self) -> str:
+        """Return what a sentence of the report calls the model."""
+        return "untrained control" if self.untrained else "released model"
 
     @property
     def control(self) -> bool:

@@ -18,7 +18,6 @@ from zerosum.simulations.attacks.inference.trained import RecordPool, TrainedSet
 from zerosum.simulations.attacks.inversion.two_cohorts import all_but_one, without_one
 from zerosum.simulations.attacks.own_task.facts import facts_of, task_model
 from zerosum.simulations.attacks.own_task.subject import (
-    RECOGNISED,
     Pool,
     Subject,
     loaded,
@@ -216,9 +215,12 @@ class OwnRounds(RoundsSetting):
         what = "1 record" if self.records == 1 else f"{self.records} records"
         how = "" if self.steps == 1 else f", {self.steps} local steps"
         again = "" if self.rounds == 1 else f", asked {self.rounds} times"
-        least = pool_of(self.subject).recognised
-        counts = "" if least == RECOGNISED else f"; {least:.0f} dB count as 20"
-        return f"{self.subject.label}: {self.clients} clients, {what} each{how}{again}{counts}"
+        return f"{self.subject.label}: {self.clients} clients, {what} each{how}{again}"
+
+    @property
+    def most_seeds(self) -> int:
+        """Return the number of seeds that have records of their own."""
+        return len(hands_of(pool_of(self.subject), self.records)) // self.clients
 
     def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
         """Play the rounds; see :class:`~.interface.Setting`."""

@@ -18,6 +18,8 @@ from zerosum.secagg.randomness import numpy_generator
 from zerosum.server.config import ConfigError
 from zerosum.server.runs.run_folder import RunFolder
 from zerosum.server.spec import Experiment
+from zerosum.simulations.attacks.inversion.reconstruction import RECOGNISED
+from zerosum.simulations.attacks.own_task.run_home import found_path, importable_from
 from zerosum.simulations.config import Source, load_experiment, with_task
 from zerosum.simulations.data.datasets import Records
 from zerosum.simulations.data.edited_modules import read_again
@@ -34,9 +36,6 @@ PUBLIC = 1000
 MARGIN = 0.25
 """Part of the public records' range by which the range of all is wider, at both ends: clients'
 records may lie beyond it, and a guess is held within."""
-
-RECOGNISED = 20.0
-"""dB from which an image counts as recognised."""
 
 _NUMBERS = itertools.count()
 
@@ -202,8 +201,12 @@ def loaded(subject: Subject) -> Loaded:
     """
     source: Source = RunFolder.open(Path(subject.run)).experiment if subject.run else {}
     experiment = load_experiment(with_task(source, subject.task), subject.settings)
+    if subject.run and (path := found_path(subject.run, experiment.data.path)) is not None:
+        data = experiment.data.model_copy(update={"path": path})
+        experiment = experiment.model_copy(update={"data": data})
     seed = experiment.seed
-    with seeded_resolution(seed), read_again(experiment.task):
+    beside = importable_from(subject.run, experiment.task)
+    with seeded_resolution(seed), beside, read_again(experiment.task):
         task = resolve_task(experiment.task, experiment.data, experiment.model, seed)
     count = population(task, experiment.data)
     return Loaded(experiment, task, count, f"{subject.task} {subject.number}")

@@ -111,6 +111,10 @@ class Poisoning(ABC):
         "malicious client", colluders=4, knows=frozenset({"learning rate", "steps", "clip"})
     )
 
+    def units_of_seed(self, setting: object) -> int:
+        """Return how many units a seed has: one run."""
+        return 1
+
     def baseline(self, view: View, rng: np.random.Generator) -> Guess:
         """Do nothing: the same run, had these clients been honest, is scored."""
         return Guess({})

@@ -56,6 +56,10 @@ class SeedSearch(Recovery):
             return "knows that updates are small: their high bits"
         return "compares with the commitment in the advert"
 
+    def units_of_seed(self, setting: object) -> int:
+        """Return how many units a seed has: one update."""
+        return 1
+
     def cases(self, suite: str) -> Iterator[Case]:
         """Yield a seed as short as the search, and the library's."""
         for bits in (self.bits, 256):

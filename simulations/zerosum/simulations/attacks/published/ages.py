@@ -81,6 +81,12 @@ class TablesSetting:
         return f"{', '.join(self.figures)} of the ages of 4, 3 and 7 people"
 
     @property
+    def most_seeds(self) -> int:
+        """Return the number of seeds that have people of their own."""
+        pairs = zip(ages_of_groups(), SIZES, strict=True)
+        return min(len(group) // (self.tables * size) for group, size in pairs)
+
+    @property
     def clip(self) -> float:
         """Return half the range of ages: the largest distance from the middle, in years."""
         return (self.oldest - self.youngest) / 2

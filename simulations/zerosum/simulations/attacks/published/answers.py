@@ -69,6 +69,11 @@ class AnswersSetting:
         return f"{self.queries} subset sums over {self.people} people"
 
     @property
+    def most_seeds(self) -> int:
+        """Return the number of seeds that have people of their own."""
+        return len(private_bits(self.path)) // self.people
+
+    @property
     def clip(self) -> float:
         """Return the norm of the contribution, to all answers, of a person whose bit is set."""
         return math.sqrt(self.queries / 2)

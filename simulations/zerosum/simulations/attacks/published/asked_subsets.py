@@ -55,6 +55,11 @@ class AskedSubsets:
         """Return the row's name in the table."""
         return f"{self.queries} queries, of two subset sums each, over {self.people} people"
 
+    @property
+    def most_seeds(self) -> int:
+        """Return the number of seeds that have people of their own."""
+        return self._drawn.most_seeds
+
     def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
         """Draw people and groups, and ask; see :class:`~.interface.Setting`."""
         groups, bits, share = drawn_subsets(self._drawn, seed)

@@ -73,6 +73,11 @@ class ReleasedSetting:
         what = "census incomes" if self.path else "diabetes patients"
         return f"table of {what}, {self.attributes} attributes"
 
+    @property
+    def most_seeds(self) -> int:
+        """Return the number of seeds that have people of their own."""
+        return len(people(self.path).secret) // self.targets
+
     def play(self, attack: Any, protection: Defense, seed: int) -> Scene:
         """Release the table in a new random order; see :class:`~.interface.Setting`."""
         check_played(protection)

@@ -93,7 +93,8 @@ def forests(attacks: Mapping[str, Sequence[Judged]]) -> list[Forest]:
 
 
 def _forest(attack: str, of: Sequence[Judged]) -> Forest:
-    branches = tuple(_branch(each) for each in of)
+    shared = len({each.row.protection for each in of}) == 1
+    branches = tuple(_branch(each, shared) for each in of)
     row = of[0].first
     metric = f"{row.metric}, {row.unit}" if row.unit else row.metric
     ends = [
@@ -111,8 +112,12 @@ def _forest(attack: str, of: Sequence[Judged]) -> Forest:
     return Forest(attack, metric, axis, branches)
 
 
-def _branch(each: Judged) -> Branch:
+def _branch(each: Judged, shared: bool) -> Branch:
+    """Return a cell's line, named by its setting alone where all share one protection."""
     row = each.first
+    label, differs = row.protection, each.differs
+    if shared and differs:
+        label, differs = differs, ""
     drawn = row.value is not None and not row.too_few and math.isfinite(row.value)
     value, low, high, baseline = (
         end if drawn and end is not None and math.isfinite(end) else None
@@ -122,7 +127,7 @@ def _branch(each: Judged) -> Branch:
     if each.verdict == "failed" and drawn:
         text = f"{text} (another attacker failed)"
     above = row.verdict == "above baseline"
-    return Branch(row.protection, each.differs, text, value, low, high, baseline, above)
+    return Branch(label, differs, text, value, low, high, baseline, above)
 
 
 def forest_figure(forest: Forest) -> Figure:

@@ -20,7 +20,7 @@ _SPECIAL = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
+    '"': "''",  # \textquotedbl is not in every encoding of a font
     "–": "--",
     "∞": r"$\infty$",
     "…": r"\ldots{}",
@@ -31,6 +31,12 @@ _SPECIAL = {
 _HEAD = r"""% Attacks, as zerosum played them. In the preamble: \usepackage{booktabs}
 % With \input this file follows the text; a tabular of it may stand in a table of yours.
 """
+
+# A line of text is about 345 points wide: names and figures that are longer have several lines.
+_BEGIN = r"{\small\setlength{\tabcolsep}{3pt}\noindent" + (
+    r"\begin{tabular}{@{}p{.3\linewidth}p{.35\linewidth}rrr@{}}"
+)
+_SETTING = r"\multicolumn{5}{@{}p{\linewidth}@{}}{\raggedright\emph{SETTING}} \\"
 
 
 def to_latex(rows: Sequence[Row], notice: str = "") -> str:
@@ -59,20 +65,27 @@ def _tabular(rows: Sequence[Row]) -> str:
     first = rows[0]
     metric = f"{first.metric}, {first.unit}" if first.unit else first.metric
     titles = ("Protection", f"{metric} [95 %]", "Units", "Baseline", "Epsilon")
+    name, threats = escaped(first.attack), escaped(threats_text(rows))
     lines = [
-        f"\\noindent\\textbf{{{escaped(first.attack)}}} ({escaped(threats_text(rows))})\\par",
-        r"\noindent\begin{tabular}{@{}llrrr@{}}",
+        f"\\noindent\\textbf{{{name}}} ({threats})\\par\\nopagebreak",
+        _BEGIN,
         r"\toprule",
-        " & ".join(map(escaped, titles)) + r" \\",
+        _line(titles),
     ]
     for setting in dict.fromkeys(row.setting for row in rows):
-        lines += [r"\midrule", f"\\multicolumn{{5}}{{@{{}}l}}{{\\emph{{{escaped(setting)}}}}} \\\\"]
+        lines += [r"\midrule", _SETTING.replace("SETTING", escaped(setting))]
         for row in rows:
             if row.setting == setting:
                 cells = (row.protection, _short(row), count_text(row))
                 others = (baseline_text(row), epsilon_text(row))
-                lines.append(" & ".join(map(escaped, (*cells, *others))) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+                lines.append(_line((*cells, *others)))
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}\par}", ""])
+
+
+def _line(cells: Sequence[str]) -> str:
+    """Return a line of a table; in the first two columns words are broken between lines."""
+    broken = [f"\\raggedright {escaped(cell)}" for cell in cells[:2]]
+    return " & ".join([*broken, *map(escaped, cells[2:])]) + r" \\"
 
 
 def _short(row: Row) -> str:

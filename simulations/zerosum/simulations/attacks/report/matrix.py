@@ -9,6 +9,7 @@ from zerosum.simulations.attacks.report.table import (
     baseline_text,
     epsilon_text,
     figure_text,
+    seeds_text,
     threats_text,
     value_text,
 )
@@ -18,7 +19,6 @@ STEPS = (0.1, 1 / 3, 2 / 3)
 
 _CLASSES: Mapping[Verdict, str] = {
     "at baseline": "held",
-    "too few units": "few",
     "not applicable": "na",
     "failed": "failed",
     "not played": "unplayed",
@@ -106,7 +106,8 @@ def chip_of(each: Judged) -> Chip:
 def said_of(each: Judged) -> str:
     """Return the figure that is above its baseline, named unless it is the attack's first."""
     if each.verdict != "above baseline":
-        return each.verdict
+        of = f" in {seeds_text(each.row)}" if each.row.few_seeds else ""
+        return f"{each.verdict}{of}"
     other = "" if each.row.metric == each.first.metric else f"{each.row.metric} "
     return other + value_text(each.row)
 
@@ -115,4 +116,6 @@ def style_of(each: Judged) -> str:
     """Return the class of a cell's colours: of four steps where it is above its baseline."""
     if each.verdict == "above baseline":
         return f"adv-{1 + sum(each.share >= step for step in STEPS)}"
+    if each.undecided:
+        return "few"
     return _CLASSES.get(each.verdict, "failed")  # partly played: no figure hides what is missing

@@ -130,13 +130,15 @@ def _tiles(
     attacks: Mapping[str, Sequence[Judged]], outcomes: Sequence[Outcome]
 ) -> list[tuple[str, str, str]]:
     """Return name, figure and an empty note of each tile."""
-    verdicts = [each.verdict for of in attacks.values() for each in of]
-    above, held = verdicts.count("above baseline"), verdicts.count("at baseline")
+    cells = [each for of in attacks.values() for each in of]
+    above = sum(each.verdict == "above baseline" for each in cells)
+    held = sum(each.stopped for each in cells)
+    neither = "too few units or seeds, failed, not applicable"
     return [
         ("Attacks", str(len(attacks)), ""),
         ("Seeds", str(len({outcome.seed for outcome in outcomes})), ""),
-        ("Cells", str(len(verdicts)), "an attack, setting and protection"),
+        ("Cells", str(len(cells)), "an attack, setting and protection"),
         ("Above baseline", str(above), "something leaks"),
         ("At baseline", str(held), "no more than a guess"),
-        ("Neither", str(len(verdicts) - above - held), "too few units, failed, not applicable"),
+        ("Neither", str(len(cells) - above - held), neither),
     ]

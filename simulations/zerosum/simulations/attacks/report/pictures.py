@@ -290,12 +290,14 @@ def _ranked(metric: str, outcomes: Sequence[Outcome]) -> Ranking | None:
 
 def _roc(attack: str, ranked_rows: Sequence[tuple[Row, Ranking]], name: str) -> Drawing:
     differing = differences({row.setting for row, _ in ranked_rows})
+    shared = len({row.protection for row, _ in ranked_rows}) == 1 and len(differing) > 1
     rates, lines = [], []
     # Where it counts, at few false alarms, names and lines have one order.
     ordered = sorted(ranked_rows, key=lambda pair: -_found(pair[1]))
     for index, (row, ranked) in enumerate(ordered[: len(_COLOURS)]):
         false, true = roc_points(ranked)
-        label = ", ".join(filter(None, (row.protection, differing[row.setting])))
+        protection = "" if shared else row.protection
+        label = ", ".join(filter(None, (protection, differing[row.setting])))
         at, up = np.maximum(false, _LEAST_RATE), np.maximum(true, _LEAST_RATE)
         kept = _apart(at, up)
         lines.append(Series(_short(label), _COLOURS[index], at[kept], up[kept]))

@@ -75,6 +75,8 @@ class Judged:
         What of the setting's name tells it from the attack's other settings.
     control : bool
         Whether there is nothing to be learnt in its setting, whatever the protection.
+    released : str
+        What a sentence calls the model of a user's run that is attacked; empty for any other.
     """
 
     row: Row
@@ -84,6 +86,7 @@ class Judged:
     share: float
     differs: str
     control: bool = False
+    released: str = ""
 
     @property
     def kind(self) -> Kind:
@@ -96,9 +99,21 @@ class Judged:
         return self.verdict == "above baseline" and self.row.metric != self.first.metric
 
     @property
+    def stopped(self) -> bool:
+        """Return whether the attack is at its baseline, in seeds enough to say so."""
+        return self.verdict == "at baseline" and not self.row.few_seeds
+
+    @property
+    def undecided(self) -> bool:
+        """Return whether more seeds might tell if the protection stops the attack."""
+        return self.verdict == "too few units" or (
+            self.verdict == "at baseline" and self.row.few_seeds
+        )
+
+    @property
     def label(self) -> str:
         """Return what tells the cell from others of its column and attack; may be empty."""
-        name = self.row.protection
+        name = self.row.protection.removeprefix(OF_THE_RUN)
         for said in _SAID_BY_THE_COLUMN[self.kind]:
             if name == said or name.startswith(f"{said} " if said[-1] != "," else said):
                 name = name[len(said) :].strip(" ,+")
@@ -168,13 +183,15 @@ def judged(shown: Sequence[Row], cells: Sequence[Cell]) -> dict[str, list[Judged
             _judge(of, of_keys[key_of(of[0])], rows, differing[of[0].setting])
             for of in together.values()
         ]
-        found[attack] = sorted(judgements, key=lambda each: each.place)
+        found[attack] = sorted(judgements, key=lambda each: (each.control, each.place))
     return found
 
 
 def _judge(of: Sequence[Row], cell: Cell, rows: Sequence[Row], differs: str) -> Judged:
     """Judge one cell, of which the strongest attacker's rows come first, then failed attackers'."""
-    defense, control = cell.case.protection, bool(getattr(cell.case.setting, "control", False))
+    defense, setting = cell.case.protection, cell.case.setting
+    control = bool(getattr(setting, "control", False))
+    released = str(getattr(setting, "released", ""))
     counting = {metric.name for metric in cell.attack.metrics if metric.counts}
     own = [row for row in of if row.adaptive == of[0].adaptive]
     own = [row for row in own if row is own[0] or row.metric in counting]
@@ -186,10 +203,12 @@ def _judge(of: Sequence[Row], cell: Cell, rows: Sequence[Row], differs: str) -> 
     if above:
         metric = own[0].metric if own[0].metric in above else max(above, key=lambda m: above[m])
         row = next(row for row in own if row.metric == metric)
-        return Judged(row, own[0], defense, "above baseline", above[metric], differs, control)
+        return Judged(
+            row, own[0], defense, "above baseline", above[metric], differs, control, released
+        )
     failed = any(row.verdict == "failed" for row in of)
     verdict = "failed" if failed else own[0].verdict
-    return Judged(own[0], own[0], defense, verdict, 0.0, differs, control)
+    return Judged(own[0], own[0], defense, verdict, 0.0, differs, control, released)
 
 
 def _gain(row: Row) -> float:

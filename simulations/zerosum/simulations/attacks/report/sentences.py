@@ -12,6 +12,9 @@ from zerosum.simulations.attacks.report.protections import Judged, judged
 from zerosum.simulations.attacks.report.table import (
     baseline_text,
     epsilon_text,
+    figure_text,
+    interval_text,
+    seeds_text,
     threats_text,
     value_text,
 )
@@ -21,8 +24,8 @@ _MOST_NAMED = 6
 
 _RUNS = "the run's "
 
-STOPPED = ("at baseline", "not applicable")
-"""Verdicts of a cell in which the attack shows nothing."""
+DECIDED = ("above baseline", "at baseline", "not applicable")
+"""Verdicts of a cell that says something."""
 
 
 @dataclass(frozen=True)
@@ -77,16 +80,34 @@ def sentence(of: Sequence[Judged]) -> str:
     str
         Ends with a full stop.
     """
+    released = [each for each in of if each.released]
+    of = [each for each in of if not each.released]
     controls, of = [e for e in of if e.control], [e for e in of if not e.control]
     above = [each for each in of if each.verdict == "above baseline"]
     plain = [each for each in of if each.kind == "none"]
     idle = any(each.verdict == "at baseline" for each in plain)
     # Seen above its baseline under a protection alone, it is stopped by none: luck, or a new leak.
     works = any(each.kind == "none" for each in above) or (bool(above) and not idle)
-    clauses = [*_unprotected(of, above), *(_protected(of) if works else ()), *_controls(controls)]
-    clauses += _unknown([*of, *controls])
+    clauses = [*_released(released), *_unprotected(of, above)]
+    clauses += [*(_protected(of) if works else ()), *_controls(controls)]
+    clauses += [*_undecided(of, works), *_unknown([*of, *controls, *released])]
     text = "; ".join(clauses)
     return text[:1].upper() + text[1:] + "."
+
+
+def _released(of: Sequence[Judged]) -> Iterator[str]:
+    """Yield what is told by a run's released model, and by one that was never trained."""
+    for each in sorted(of, key=lambda each: each.control):
+        known = value_text(each.row)
+        figure = f"{known} {interval_text(each.row)}" if known else figure_text(each.row)
+        if each.control:
+            doubt = ", above its baseline too: doubt all of these"
+            yield f"the {each.released} {figure}{doubt if each.verdict == 'above baseline' else ''}"
+            continue
+        beats = "beats" if each.verdict == "above baseline" else "does not beat"
+        seeds = f" in {seeds_text(each.row)}" if each.row.few_seeds else ""
+        guess = f", a guess {baseline_text(each.row)}, which it {beats}{seeds}" if known else ""
+        yield f"the {each.released}{_epsilon(each)}: {each.row.metric} {figure}{guess}"
 
 
 def _unprotected(of: Sequence[Judged], above: Sequence[Judged]) -> Iterator[str]:
@@ -98,12 +119,13 @@ def _unprotected(of: Sequence[Judged], above: Sequence[Judged]) -> Iterator[str]
     here = next((each for each in plain if each.verdict == "at baseline"), None)
     if here is not None:
         shows = "it shows nothing" if above else "it shows nothing even"
-        yield f"{shows} without protection: {_figure(here)}, as its baseline"
+        seen = f"in {seeds_text(here.row)} {shows}" if here.undecided else shows
+        yield f"{seen} without protection: {_figure(here)}, as its baseline"
     if above:
         worst = max(above, key=lambda each: each.share)
         figures = f"{_figure(worst)}, baseline {baseline_text(worst.row)}"
         yield f"at worst, under {_where(worst)}: {figures}"
-    elif here is None and any(each.verdict in STOPPED for each in of):
+    elif here is None and any(e.stopped or e.verdict == "not applicable" for e in of):
         yield "it shows nothing in any cell that was played"
 
 
@@ -112,7 +134,7 @@ def _protected(of: Sequence[Judged]) -> Iterator[str]:
     others = [each for each in of if each.kind not in ("none", "local", "sum")]
     failing = _named(others, lambda e: e.verdict == "above baseline" and not e.beside)
     starving = _named(others, lambda e: e.verdict == "not applicable")
-    stopping = _named(others, lambda e: e.verdict == "at baseline")
+    stopping = _named(others, lambda e: e.stopped)
     if failing:
         yield f"{_listed(failing)} {_do(failing)} not stop it"
     if stopping:
@@ -125,18 +147,44 @@ def _protected(of: Sequence[Judged]) -> Iterator[str]:
     for name in dict.fromkeys(each.row.protection for each in beside):
         left = max((e for e in beside if e.row.protection == name), key=lambda each: each.share)
         yield f"under {_where(left)}: still {_figure(left)}"
-    noised = [each for each in of if each.kind in ("local", "sum")]
-    series: dict[tuple[object, ...], list[Judged]] = {}
-    for each in noised:
-        series.setdefault(each.series, []).append(each)
-    reached = {key: _weakest(members) for key, members in series.items()}
-    for found in _loosest([each for each in reached.values() if each is not None]):
+    series = _by_series([each for each in of if each.kind in ("local", "sum")])
+    reached = [_weakest(members) for members in series]
+    for found in _loosest([each for each in reached if each is not None]):
         before = "that does" if failing or stopping else "that stops it"
         yield f"the weakest noise {before} is {in_words(found.row.protection)}{_epsilon(found)}"
-    for key, members in series.items():
-        most = _strongest_above(members) if reached[key] is None else None
+    for members, weakest in zip(series, reached, strict=True):
+        most = _strongest_above(members) if weakest is None else None
         if most is not None:
             yield f"under {_where(most)}{_epsilon(most)}: still {_figure(most)}"
+
+
+def _undecided(of: Sequence[Judged], works: bool) -> Iterator[str]:
+    """Yield that too little was played to say what stops an attack, where more might tell.
+
+    A noise that stops it, and has been named, needs no more.
+    """
+    noised = [each for each in of if each.kind in ("local", "sum")]
+    others = [each for each in of if each.kind != "none" and each not in noised]
+    if any(_weakest(members) for members in _by_series(noised)) if works else _is_idle(of):
+        return
+    if any(each.undecided for each in noised):
+        what = "seeds" if any(each.row.few_seeds for each in noised) else "units"
+        yield f"too few {what} to say which noise stops it"
+    elif any(each.row.few_seeds for each in others):
+        yield "too few seeds to say what stops it"
+
+
+def _is_idle(of: Sequence[Judged]) -> bool:
+    """Return whether the attack shows nothing without protection: nothing has to stop it."""
+    return any(each.kind == "none" and each.stopped for each in of)
+
+
+def _by_series(of: Sequence[Judged]) -> list[list[Judged]]:
+    """Group cells whose protections differ in their noise alone."""
+    series: dict[tuple[object, ...], list[Judged]] = {}
+    for each in of:
+        series.setdefault(each.series, []).append(each)
+    return list(series.values())
 
 
 def _controls(of: Sequence[Judged]) -> Iterator[str]:
@@ -148,7 +196,7 @@ def _controls(of: Sequence[Judged]) -> Iterator[str]:
 
 
 def _unknown(of: Sequence[Judged]) -> Iterator[str]:
-    open_ones = [e.verdict for e in of if e.verdict not in ("above baseline", *STOPPED)]
+    open_ones = [e.verdict for e in of if e.verdict not in DECIDED]
     if open_ones:
         counts = Counter(open_ones)
         several = len(counts) > 1
@@ -169,11 +217,12 @@ def _weakest(members: Sequence[Judged]) -> Judged | None:
         levels.setdefault(each.place[1:], []).append(each)
     found = None
     for level in sorted(levels, reverse=True):
-        verdicts = {each.verdict for each in levels[level]}
-        if "above baseline" in verdicts:
+        cells = levels[level]
+        if any(each.verdict == "above baseline" for each in cells):
             return found
-        if verdicts <= {*STOPPED} and "at baseline" in verdicts:
-            found = levels[level][0]
+        silent = all(each.stopped or each.verdict == "not applicable" for each in cells)
+        if silent and any(each.stopped for each in cells):
+            found = cells[0]
     return found
 
 

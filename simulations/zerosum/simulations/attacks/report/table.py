@@ -1,6 +1,7 @@
 """Format the table of attack by protection: figure, interval, baseline, epsilon."""
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -35,7 +36,10 @@ def figure_text(row: Row) -> str:
     if row.too_few:
         return f"too few units{partly}"
     value = f"{value_text(row)} {_interval(row)}"
-    return f"at baseline ({value})" if row.at_baseline and not partly else f"{value}{partly}"
+    if not row.at_baseline or partly:
+        return f"{value}{partly}"
+    of = f" in {seeds_text(row)}" if row.few_seeds else ""
+    return f"at baseline{of} ({value})"
 
 
 def value_text(row: Row) -> str:
@@ -43,6 +47,16 @@ def value_text(row: Row) -> str:
     if row.value is None or row.too_few:
         return ""
     return f"{_number(row.value)}{_unit(row)}"
+
+
+def seeds_text(row: Row) -> str:
+    """Return how many seeds a figure is of: "1 seed"."""
+    return f"{row.seeds} seed{'s' * (row.seeds > 1)}"
+
+
+def interval_text(row: Row) -> str:
+    """Format the interval of a figure."""
+    return _interval(row)
 
 
 def count_text(row: Row) -> str:
@@ -101,6 +115,39 @@ class Sentence(Protocol):
         ...
 
 
+_SECONDS = re.compile(r"(\d[\d,]*) CPU s\b")
+"""A cost in a note."""
+
+
+def notes_of(rows: Sequence[Row]) -> list[str]:
+    """Return what attackers had to say of figures: once, where notes differ in their cost alone.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+
+    Returns
+    -------
+    list of str
+        Costs as their range: "5 to 41 CPU s".
+    """
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if row.note and row.status == "value":
+            found.setdefault(_SECONDS.sub("CPU s", row.note), []).append(row.note)
+    return [_merged(notes) for notes in found.values()]
+
+
+def _merged(notes: Sequence[str]) -> str:
+    """Return a note with each of its costs from the least to the largest of all notes."""
+    costs = zip(*([m[1] for m in _SECONDS.finditer(note)] for note in notes), strict=True)
+    ranges = []
+    for texts in costs:
+        least, most = (pick(texts, key=lambda t: int(t.replace(",", ""))) for pick in (min, max))
+        ranges.append(f"{least} CPU s" if least == most else f"{least} to {most} CPU s")
+    return _SECONDS.sub(lambda match: ranges.pop(0), notes[0])
+
+
 def to_markdown(
     rows: Sequence[Row], title: str, notes: str, sentences: Sequence[Sentence] = ()
 ) -> str:
@@ -144,8 +191,7 @@ def _attack_table(rows: Sequence[Row], said: str) -> str:
             attacker_text(row, rows),
         )
         lines.append("| " + " | ".join(_escaped(cell) for cell in cells) + " |")
-    notes = dict.fromkeys(row.note for row in rows if row.note and row.status == "value")
-    return "\n".join([*lines, *(f"\n{_escaped(note)}" for note in notes)])
+    return "\n".join([*lines, *(f"\n{_escaped(note)}" for note in notes_of(rows))])
 
 
 def _escaped(text: str) -> str:
