@@ -14,6 +14,7 @@ from typing import ClassVar, Final, Literal, Self, TypeAlias
 import numpy as np
 from pydantic import Field, model_validator
 
+from zerosum.client.queries.declared_sums import SumQuestion
 from zerosum.client.queries.moves import Block, dimension, moves
 from zerosum.client.queries.query import Moments, Oracle, Query
 from zerosum.client.queries.schema import Schema
@@ -131,14 +132,14 @@ class QueryQuestion(BaseQuestion):
         return self
 
 
-Question: TypeAlias = ModelQuestion | QueryQuestion
-"""What a cohort can be asked, told apart by ``kind``."""
+Question: TypeAlias = ModelQuestion | QueryQuestion | SumQuestion
+"""What a cohort can be asked. The last is read by who knows of apps: :mod:`.flower.app_query`."""
 
 _QUERY = b'{"kind":"query",'
 """The canonical bytes of a query begin so, and no others do: the kind is the first key."""
 
 
-def read_question(header: bytes) -> Question:
+def read_question(header: bytes) -> ModelQuestion | QueryQuestion:
     """Read the canonical bytes of a question.
 
     Parameters
@@ -349,10 +350,13 @@ class CountEncoding:
         Largest coordinate of one client's answer.
     moves : tuple of int
         How far one unit moves the sum: see :mod:`zerosum.client.queries.moves`.
+    signed : bool
+        Whether coordinates may be negative.
     """
 
     bound: int
     moves: tuple[int, ...]
+    signed: bool = False
 
 
 @dataclass(frozen=True)
@@ -401,7 +405,7 @@ class QueryRequest(Request):
         )
 
 
-def request_of(question: Question, payload: bytes) -> Request:
+def request_of(question: ModelQuestion | QueryQuestion, payload: bytes) -> Request:
     """Return the request of a question of either class.
 
     Parameters

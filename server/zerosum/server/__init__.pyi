@@ -1,5 +1,8 @@
 from .config import ConfigError as ConfigError
 from .config import parse_experiment as parse_experiment
+from .flower.app_sums import Counts as Counts
+from .flower.app_sums import Reals as Reals
+from .flower.private_queries import PrivateQueries as PrivateQueries
 from .flower.private_strategy import PrivateStrategy as PrivateStrategy
 from .privacy.accountant import Ledger as Ledger
 from .privacy.epsilon_bound import EpsilonBound as EpsilonBound

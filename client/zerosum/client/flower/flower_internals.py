@@ -14,7 +14,8 @@ Internal                         For                                         Whe
 ``InMemoryGrid``, by name        telling a simulation from a deployment      a deployment
 ``ClientAppActor``, by name      the same, at a node                         a deployed node
 ``ClientApp._registered_funcs``  declining what no function answers          any may be
-``Message._metadata``            copies of messages, ids of those delivered  `AttributeError`
+``Message._metadata``            copies of messages, ids of those delivered  ``AttributeError``
+``message_to_proto`` and back    messages as they travel, in a benchmark     ``ImportError``
 ===============================  ==========================================  =====================
 
 Nothing that is missing makes a simulation of a deployment: a name that is not found is no
@@ -205,5 +206,39 @@ def changed_message(message: Message, message_type: str, content: RecordDict) ->
 
 
 def set_message_id(message: Message, message_id: str) -> None:
-    """Give a message the id that its reply refers to, as Flower does when it is sent."""
+    """Give a message the id that its reply refers to, as Flower does when it is sent.
+
+    Parameters
+    ----------
+    message : flwr.app.Message
+    message_id : str
+    """
     message.metadata.__dict__["_message_id"] = message_id
+
+
+def as_sent(message: Message) -> bytes:
+    """Return a message as it travels.
+
+    Raises
+    ------
+    ImportError
+        If this Flower writes messages otherwise.
+    """
+    from flwr.common.serde import message_to_proto
+
+    written: bytes = message_to_proto(message).SerializeToString()
+    return written
+
+
+def as_received(sent: bytes) -> Message:
+    """Return the message of :func:`as_sent`.
+
+    Raises
+    ------
+    ImportError
+        If this Flower reads messages otherwise.
+    """
+    from flwr.common.serde import message_from_proto
+    from flwr.proto.message_pb2 import Message as Written
+
+    return message_from_proto(Written.FromString(sent))

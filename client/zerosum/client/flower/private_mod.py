@@ -21,12 +21,19 @@ import logging
 import math
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from zerosum.client.flower.app_query import (
+    AppReplyError,
+    AppSumRequest,
+    asks_for_sums,
+    reply_vector,
+)
 from zerosum.client.flower.app_request import AppRequest, only_arrays, stage_type
 from zerosum.client.flower.arrays import UnusableArraysError
 from zerosum.client.flower.client_app import DeployedEnvironment, SimulatedNode, build_app
@@ -42,6 +49,8 @@ from zerosum.client.flower.request_digest import config_digest, shown, shown_mes
 from zerosum.client.flower.simulated_node import is_simulated
 from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.admission import Declined
+from zerosum.client.protocol.client_vector import Future, OnCollection, Work, protected
+from zerosum.client.protocol.query_answer import QUERY_COINS
 from zerosum.client.request import ModelRequest
 from zerosum.client.task import ClientInfo, Task
 from zerosum.client.task_errors import FAILURES
@@ -54,10 +63,6 @@ _OURS = "zerosum."
 
 _TRAINS: ContextVar[bool] = ContextVar("zerosum_trains", default=False)
 """Whether an app has its turn here. It may have the mod itself, and stand behind another."""
-
-
-class AppReplyError(ValueError):
-    """The app's reply cannot be summed; the message says what it lacks."""
 
 
 class AppEnvironment(DeployedEnvironment):
@@ -80,15 +85,16 @@ class AppEnvironment(DeployedEnvironment):
         self._context, self._message, self._call_next = context, message, call_next
 
     def check_ready(self) -> None:
-        """Check the node's own, and that an app is there that is imported only later."""
-        super().check_ready()
+        """Check that an app is there that is imported only later; it has no table of a policy's."""
         if isinstance(self._call_next, NamedApp):
             self._call_next.check()
 
-    def request(self, content: RecordDict) -> AppRequest:
+    def request(self, content: RecordDict) -> AppRequest | AppSumRequest:
         """Read the request, and refuse one that an app's reply cannot answer."""
+        request: AppRequest | AppSumRequest
         try:
-            request = AppRequest.read(content)
+            sums = asks_for_sums(content)
+            request = AppSumRequest.read(content) if sums else AppRequest.read(content)
         except ValueError as error:
             raise Declined(str(error)) from None
         question = request.question
@@ -104,13 +110,19 @@ class AppEnvironment(DeployedEnvironment):
                 "the run config that came here is not the one that the request speaks of: a "
                 "server that changes its own gives it to PrivateStrategy(..., run_config=...)"
             )
+        self._find_app(came)
+        if isinstance(request, AppSumRequest):
+            return request
+        question = request.question
         if question.privacy.by_example or question.privacy.clipping == "per-layer":
             raise Declined("an app's update is clipped as a whole, for its client as a whole")
-        # Now: an app that is not there is no matter of records, and declines the request.
-        self._call_next = _imported(self._call_next)
-        if not has_function(self._call_next, came):
-            raise Declined(f"the app has no function for messages of type {came!r}")
         return request
+
+    def _find_app(self, message_type: str) -> None:
+        """Import an app that is a name so far: one that is not there is no matter of records."""
+        self._call_next = _imported(self._call_next)
+        if not has_function(self._call_next, message_type):
+            raise Declined(f"the app has no function for messages of type {message_type!r}")
 
     def task(self, request: ModelRequest, client: ClientInfo) -> Task:
         """Return what stands for the task: nothing asks it."""
@@ -127,10 +139,10 @@ class AppEnvironment(DeployedEnvironment):
         if not isinstance(request, AppRequest):
             raise TypeError(f"an app answers an AppRequest, not a {type(request).__name__}")
         if request.question.kind == "evaluate":
-            return _metrics(request, self._reply(request))
+            return _metrics(request, self._reply(self.handed(request)))
         # Before the app has the records: it may change them.
         layout, sent = request.layout, request.layout.vector(request.arrays)
-        reply = self._reply(request)
+        reply = self._reply(self.handed(request))
         try:
             delta: np.ndarray = layout.vector(only_arrays(reply)) - sent
         except UnusableArraysError as error:
@@ -145,13 +157,26 @@ class AppEnvironment(DeployedEnvironment):
         weighted: np.ndarray = np.append(delta.astype(np.float64), 1.0) * (count / most)
         return weighted
 
+    def compute(self, work: Work, client: ClientInfo) -> Future:
+        """Compute the vector in this process, when it is collected."""
+        if not isinstance(work.request, AppSumRequest):
+            return super().compute(work, client)
+        answer = partial(self._sums, work.request, work, client)
+        return OnCollection(partial(protected, work, client.index, self.entropy, answer))
+
+    def _sums(self, request: AppSumRequest, work: Work, client: ClientInfo) -> np.ndarray:
+        """Let the app answer, and return what is summed of its reply."""
+        key = work.session.round, work.session.attempt, client.index
+        reply = self._reply(shown_message(request.question.message_type, request.records))
+        return reply_vector(request, reply, self.entropy.keystream(QUERY_COINS, *key))
+
     def handed(self, request: AppRequest) -> Message:
         """Return what the app is handed: all that masks are bound to, and blanks."""
         return shown_message(request.question.message_type, request.records)
 
-    def _reply(self, request: AppRequest) -> RecordDict:
-        """Hand the app the message that the strategy meant for it."""
-        reply = _called(self._call_next, self.handed(request), self._context)
+    def _reply(self, message: Message) -> RecordDict:
+        """Hand the app a message that was meant for it."""
+        reply = _called(self._call_next, message, self._context)
         if reply.has_error():
             raise AppReplyError(f"the app replied with an error: {reply.error.reason}")
         return reply.content
@@ -238,8 +263,11 @@ def answered(
     if stage is None:
         log.warning(
             "a %s message is declined: it is no part of a private sum, and its answer would leave "
-            "this node in plain; is PrivateStrategy around the server's strategy?",
+            "this node in plain; is %s?",
             category,
+            "PrivateQueries around the ServerApp's grid"
+            if category.startswith("query")
+            else "PrivateStrategy around the server's strategy",
         )
         raise Declined(f"no answer to {category}: only private sums are answered here")
     stands_in = environment or environment_of(context)

@@ -20,6 +20,7 @@ from zerosum.client.protocol.node_keys import Credentials
 from zerosum.client.request import MOST_COORDINATES
 from zerosum.client.session_limits import Openings
 from zerosum.client.spec import ClientPolicy, PrivacyModel
+from zerosum.client.spec.app_query_policy import AppQueryPolicy
 from zerosum.client.spec.query_policy import QueryPolicy
 from zerosum.secagg import IdentityKey, Roster
 from zerosum.secagg.randomness import derive_seed
@@ -45,6 +46,9 @@ OPEN_POLICY = ClientPolicy(
         max_epsilon_per_query=math.inf,
         max_cells=MOST_COORDINATES,
         max_records=2**62,
+    ),
+    app_queries=AppQueryPolicy(
+        units=["record", "client"], max_epsilon_per_query=math.inf, max_cells=MOST_COORDINATES
     ),
 )
 """Simulated clients take part in anything: what they would insist on is an experiment's matter."""

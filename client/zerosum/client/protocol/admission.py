@@ -15,11 +15,13 @@ from zerosum.client.protocol.node_keys import Credentials
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.protocol.query_admission import (
     ROUNDING,
+    check_app_query,
     check_query,
     check_query_price,
     most_per_query,
 )
 from zerosum.client.protocol.refusal import Declined as Declined
+from zerosum.client.protocol.sum_request import SumRequest
 from zerosum.client.protocol.survivors import guarantee_holds
 from zerosum.client.request import ModelQuestion, QueryRequest, Request, about_model
 from zerosum.client.spec import ClientPolicy
@@ -148,14 +150,15 @@ def priced(
         To the client as a whole, and to one record. None where nobody asks.
     """
     bounded = math.isfinite(policy.max_epsilon)
-    asked = isinstance(request, QueryRequest) and math.isfinite(most_per_query(policy))
+    counts = isinstance(request, QueryRequest | SumRequest)
+    asked = counts and math.isfinite(most_per_query(request, policy))
     kept = store.accounts and request.question.privacy.private
     if not (bounded or asked or kept):
         return None
     from zerosum.client.protocol import own_budget
 
     price = own_budget.price(request, protection, colluders)
-    if isinstance(request, QueryRequest):
+    if counts:
         check_query_price(request, policy, price)
     if bounded:
         check_within_budget(store, policy, price)
@@ -289,6 +292,9 @@ def check_request(request: Request, policy: ClientPolicy) -> None:
     """
     if isinstance(request, QueryRequest):
         check_query(request, policy)
+        return
+    if isinstance(request, SumRequest):
+        check_app_query(request, policy)
         return
     question = about_model(request).question
     privacy = question.privacy

@@ -13,13 +13,20 @@ from zerosum.secagg.vectors.vector_sum import VectorSum
 
 @dataclass(frozen=True)
 class IntegerEncoding(Encoding):
-    """Identity on integers from 0 to ``bound``: nothing is clipped, cut, scaled or rounded.
+    """Identity on integers of at most ``bound``: nothing is clipped, cut, scaled or rounded.
 
     The sensitivity is not of a norm here, but of the blocks that a query is made of.
+
+    Attributes
+    ----------
+    signed : bool
+        Whether they may be negative, down to minus ``bound``; else they are 0 or more.
     """
 
+    signed: bool = False
+
     @classmethod
-    def up_to(cls, bound: int, dimension: int) -> "IntegerEncoding":
+    def up_to(cls, bound: int, dimension: int, *, signed: bool = False) -> "IntegerEncoding":
         """Return the encoding of so many integers, each from 0 to ``bound``.
 
         Parameters
@@ -28,13 +35,15 @@ class IntegerEncoding(Encoding):
             Largest integer of one contribution, below 2^63.
         dimension : int
             Integers.
+        signed : bool
+            Whether they may be as far below 0.
 
         Returns
         -------
         IntegerEncoding
             With a step of 1.
         """
-        return cls(dimension=dimension, limit=float(bound), bound=bound)
+        return cls(dimension=dimension, limit=float(bound), bound=bound, signed=signed)
 
     @property
     def step(self) -> float:
@@ -66,7 +75,7 @@ class IntegerEncoding(Encoding):
         Raises
         ------
         ValueError
-            If it is anything else than integers from 0 to ``bound``.
+            If it is anything else than integers within these bounds.
         """
         given = np.asarray(vector)
         if given.dtype != np.int64 or given.shape != (self.dimension,):
@@ -75,8 +84,11 @@ class IntegerEncoding(Encoding):
                 f"{given.shape}"
             )
         least, most = int(given.min()), int(given.max())
-        if least < 0 or most > self.bound:
-            raise ValueError(f"cells from {least} to {most} are not within 0 to {self.bound}")
+        lowest = -self.bound if self.signed else 0
+        if least < lowest or most > self.bound:
+            raise ValueError(
+                f"cells from {least} to {most} are not within {lowest} to {self.bound}"
+            )
         return given.copy()
 
     def add_clipped(

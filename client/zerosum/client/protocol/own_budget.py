@@ -28,6 +28,7 @@ from zerosum.client.privacy.samplers import TAU
 from zerosum.client.privacy.spending import Price, UnitPrice
 from zerosum.client.protocol.protection import Protection
 from zerosum.client.protocol.query_cost import query_price
+from zerosum.client.protocol.sum_request import SumRequest
 from zerosum.client.renyi_filter import ORDERS
 from zerosum.client.request import ModelRequest, QueryRequest, Request, about_model
 
@@ -64,14 +65,16 @@ def price(request: Request, protection: Protection, colluders: int) -> Price:
     Parameters
     ----------
     request, protection, colluders
-        As for :func:`cost`; a query too.
+        As for :func:`cost`; a query too, or sums of an app's values.
 
     Returns
     -------
     Price
         Without pure epsilons, but for queries.
     """
-    if isinstance(request, QueryRequest):
+    if isinstance(request, QueryRequest | SumRequest):
+        if not request.question.privacy.private:
+            return Price()
         shares = unknown_shares(protection, colluders)
         try:
             return query_price(request, protection, shares)

@@ -33,6 +33,7 @@ from zerosum.client.protocol.training_outcomes import NOT_FINITE_CURE, ZERO_SENT
 from zerosum.client.request import CountEncoding
 from zerosum.client.spec import EncodingSpec, PrivacySpec
 from zerosum.client.spec.query_privacy import QueryPrivacy
+from zerosum.client.spec.sum_privacy import CountPrivacy, SumPrivacy
 from zerosum.secagg.randomness import Keystream
 from zerosum.secagg.vectors.encoding import Encoding, NotFiniteError
 from zerosum.secagg.vectors.saturation import FOLDS, Cut, OnCut
@@ -123,7 +124,7 @@ class Protection:
     @classmethod
     def build(
         cls,
-        privacy: PrivacySpec | QueryPrivacy,
+        privacy: PrivacySpec | CountPrivacy,
         encoding: EncodingSpec | CountEncoding,
         *,
         cohort: int,
@@ -135,7 +136,7 @@ class Protection:
 
         Parameters
         ----------
-        privacy : PrivacySpec or QueryPrivacy
+        privacy : PrivacySpec, QueryPrivacy or SumPrivacy
             With ``noise_multiplier`` resolved, unless the model is "none".
         encoding : EncodingSpec or CountEncoding
             Bits, range, rotation, and optionally the ring's size; of a query its bound and moves.
@@ -165,10 +166,12 @@ class Protection:
         """
         if cohort < 1:
             raise ValueError(f"a cohort has at least one client, not {cohort}")
-        if isinstance(privacy, QueryPrivacy) or isinstance(encoding, CountEncoding):
-            if not (isinstance(privacy, QueryPrivacy) and isinstance(encoding, CountEncoding)):
-                raise TypeError("counts are protected by a QueryPrivacy, and nothing else is")
-            return cls._of_counts(privacy, encoding, cohort, dimension)
+        if isinstance(privacy, QueryPrivacy | SumPrivacy):
+            if isinstance(encoding, CountEncoding):
+                return cls._of_counts(privacy, encoding, cohort, dimension)
+            raise TypeError("a QueryPrivacy protects counts, and nothing else")
+        if isinstance(encoding, CountEncoding):
+            raise TypeError("counts are protected by a QueryPrivacy, and nothing else is")
         if records is None:
             records = privacy.sums_gradients and privacy.clip is not None
         if records and privacy.adaptive:
@@ -202,16 +205,17 @@ class Protection:
 
     @classmethod
     def _of_counts(
-        cls, privacy: QueryPrivacy, encoding: CountEncoding, cohort: int, dimension: int
+        cls, privacy: CountPrivacy, encoding: CountEncoding, cohort: int, dimension: int
     ) -> "Protection":
         """Build the protection of a query's cells: integers of bounded size, and their noise."""
         mechanism: Mechanism | None = None
-        if not privacy.noise_inside:
+        if privacy.private and not privacy.noise_inside:
+            scale = privacy.scale or 0.0  # which is there where there is noise
             mechanism = counting_mechanism(
-                privacy.law, privacy.scale, cohort, privacy.honest_fraction, encoding.moves
+                privacy.noise, scale, cohort, privacy.honest_fraction, encoding.moves
             )
         whole = cls(
-            encoding=IntegerEncoding.up_to(encoding.bound, dimension),
+            encoding=IntegerEncoding.up_to(encoding.bound, dimension, signed=encoding.signed),
             mechanism=mechanism,
             cohort=cohort,
             honest_fraction=privacy.honest_part(cohort),
@@ -276,6 +280,8 @@ class Protection:
         }
         if self.counts_cuts:  # noised sessions stay those of programs that count nothing
             fields["cuts"] = FOLDS
+        if isinstance(code, IntegerEncoding) and code.signed:
+            fields["signed"] = True
         return json.dumps(
             # A share is a Fraction, which is written as text: exactly.
             fields,
@@ -552,7 +558,8 @@ class Protection:
             log_tail=self._log_tail if carried else _no_tail,
             slack=self._slack() if carried else 0,
         )
-        if isinstance(self.encoding, IntegerEncoding):  # nobody counts less than nothing
+        code = self.encoding
+        if isinstance(code, IntegerEncoding) and not code.signed:  # none counts less than nothing
             return within and is_plausible(
                 np.minimum(total, 0),
                 survivors=0,

@@ -1,4 +1,4 @@
-"""Decide by a node's ``[policy.queries]`` whether it answers a query.
+"""Decide by a node's ``[policy.queries]`` and ``[policy.app_queries]`` whether it answers a query.
 
 What is refused depends on the request, the policy and the budget: never on a value of the table.
 """
@@ -10,8 +10,10 @@ import numpy as np
 
 from zerosum.client.privacy.spending import Price, UnitPrice
 from zerosum.client.protocol.refusal import Declined
-from zerosum.client.request import QueryRequest
+from zerosum.client.protocol.sum_request import SumRequest
+from zerosum.client.request import QueryRequest, Request
 from zerosum.client.spec import ClientPolicy
+from zerosum.client.spec.app_query_policy import AppQueryPolicy
 from zerosum.client.spec.query_policy import QueryPolicy
 
 ROUNDING: Final = 1e-9
@@ -35,12 +37,44 @@ def check_query(request: QueryRequest, policy: ClientPolicy) -> None:
         At the first thing that is not allowed, which the message names with its key.
     """
     own = _section(policy)
-    privacy = request.question.privacy
-    if privacy.model not in policy.models:
-        raise Declined(
-            f"privacy model {privacy.model!r} is not among this client's {policy.models}"
-        )
+    _check_model(request.question.privacy.model, policy)
     _check_question(request, own)
+
+
+def check_app_query(request: SumRequest, policy: ClientPolicy) -> None:
+    """Decline a sum of an app's values that the policy does not allow.
+
+    Parameters
+    ----------
+    request : SumRequest
+    policy : ClientPolicy
+        This client's.
+
+    Raises
+    ------
+    Declined
+        At the first thing that is not allowed, which the message names with its key.
+    """
+    own, privacy = _app_section(policy), request.question.privacy
+    _check_model(privacy.model, policy)
+    if request.dimension > own.max_cells:
+        raise Declined(
+            f"{request.dimension} numbers are above policy.app_queries.max_cells = {own.max_cells}"
+        )
+    if not privacy.private:
+        return
+    if privacy.unit not in own.units:
+        raise Declined(f"unit {privacy.unit!r} is not in policy.app_queries.units = {own.units}")
+    if privacy.adjacency not in own.adjacency:
+        raise Declined(
+            f"adjacency {privacy.adjacency!r} is not in policy.app_queries.adjacency = "
+            f"{own.adjacency}"
+        )
+
+
+def _check_model(model: str, policy: ClientPolicy) -> None:
+    if model not in policy.models:
+        raise Declined(f"privacy model {model!r} is not among this client's {policy.models}")
 
 
 def _check_question(request: QueryRequest, own: QueryPolicy) -> None:
@@ -68,15 +102,15 @@ def _check_question(request: QueryRequest, own: QueryPolicy) -> None:
         )
 
 
-def check_query_price(request: QueryRequest, policy: ClientPolicy, price: Price) -> None:
+def check_query_price(request: Request, policy: ClientPolicy, price: Price) -> None:
     """Decline a query that costs more than the policy allows a single one.
 
     Parameters
     ----------
-    request : QueryRequest
-        Allowed by :func:`check_query`, but for its price.
+    request : Request
+        A query, allowed by :func:`check_query`, but for its price; or an app's, likewise.
     policy : ClientPolicy
-        With a section `queries`.
+        With the section that it is answered by.
     price : Price
         Of the answer.
 
@@ -85,14 +119,14 @@ def check_query_price(request: QueryRequest, policy: ClientPolicy, price: Price)
     Declined
         If nothing bounds the epsilon of the unit that the query names, or it is too much.
     """
-    unit, most = request.question.privacy.unit, most_per_query(policy)
-    if math.isinf(most):
+    unit, most = request.question.privacy.unit, most_per_query(request, policy)
+    if math.isinf(most) or unit == "example":  # a model's
         return
     epsilon = least_epsilon(price.of_unit(unit), policy.budget_delta, most)
     if not epsilon <= most * (1 + ROUNDING):
         raise Declined(
             f"this query has epsilon {epsilon:.4g} for one {unit}, and "
-            f"policy.queries.max_epsilon_per_query is {most:g}"
+            f"policy.{_name(request)}.max_epsilon_per_query is {most:g}"
         )
 
 
@@ -121,9 +155,23 @@ def least_epsilon(price: UnitPrice, delta: float, enough: float) -> float:
     return min(pure, own_budget.epsilon(np.array(price.row), delta))
 
 
-def most_per_query(policy: ClientPolicy) -> float:
-    """Return the largest epsilon of one query; raises Declined where none is answered."""
+def most_per_query(request: Request, policy: ClientPolicy) -> float:
+    """Return the largest epsilon of one such query; raises Declined where none is answered."""
+    if isinstance(request, SumRequest):
+        return _app_section(policy).max_epsilon_per_query
     return _section(policy).max_epsilon_per_query
+
+
+def _name(request: Request) -> str:
+    return "app_queries" if isinstance(request, SumRequest) else "queries"
+
+
+def _app_section(policy: ClientPolicy) -> AppQueryPolicy:
+    if policy.app_queries is None:
+        raise Declined(
+            "no query of an app is answered: this node's policy has no section [app_queries]"
+        )
+    return policy.app_queries
 
 
 def _section(policy: ClientPolicy) -> QueryPolicy:

@@ -15,17 +15,21 @@ from zerosum.client.privacy.mechanism import Divergences
 from zerosum.client.privacy.samplers import TAU
 from zerosum.client.privacy.spending import UNBOUNDED, Price, UnitPrice
 from zerosum.client.protocol.protection import Protection
+from zerosum.client.protocol.sum_request import SumRequest
 from zerosum.client.queries.moves import moves
 from zerosum.client.request import QueryRequest
+from zerosum.client.spec.query_privacy import QueryPrivacy
 
 
-def query_price(request: QueryRequest, protection: Protection, shares: Fraction) -> Price:
+def query_price(
+    request: QueryRequest | SumRequest, protection: Protection, shares: Fraction
+) -> Price:
     """Return what answering a query costs.
 
     Parameters
     ----------
-    request : QueryRequest
-        What is asked.
+    request : QueryRequest or SumRequest
+        What is asked; not without noise.
     protection : Protection
         How the answer is protected.
     shares : Fraction
@@ -42,7 +46,7 @@ def query_price(request: QueryRequest, protection: Protection, shares: Fraction)
         If so few shares have no receipt.
     """
     privacy = request.question.privacy
-    if privacy.noise_inside:
+    if isinstance(privacy, QueryPrivacy) and privacy.noise_inside:
         report = _report_price(privacy.scale)
         return Price(client=report, record=report)
     mechanism = protection.mechanism
@@ -52,11 +56,22 @@ def query_price(request: QueryRequest, protection: Protection, shares: Fraction)
     asked = _sum_price(mechanism, shares, integers)
     if privacy.unit == "record":
         return Price(client=UNBOUNDED, record=asked)
-    replaced = moves(request.blocks, unit="client", adjacency="replace", cap=privacy.cap)
     whole = counting_mechanism(
-        privacy.law, privacy.scale, protection.cohort, privacy.honest_fraction, replaced
+        privacy.noise,
+        privacy.scale or 0.0,
+        protection.cohort,
+        privacy.honest_fraction,
+        _replaced(request),
     )
     return Price(client=asked, record=_sum_price(whole, shares, integers))
+
+
+def _replaced(request: QueryRequest | SumRequest) -> tuple[int, ...]:
+    """Return how far the client's vector moves where it becomes any other."""
+    if isinstance(request, SumRequest):
+        return request.replaced()
+    cap = request.question.privacy.cap
+    return moves(request.blocks, unit="client", adjacency="replace", cap=cap)
 
 
 def _sum_price(mechanism: BlockNoise, shares: Fraction, integers: int) -> UnitPrice:

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from zerosum.client.privacy import registry
 from zerosum.client.renyi_filter import fixed_order
 from zerosum.client.session_limits import Openings
+from zerosum.client.spec.app_query_policy import AppQueryPolicy
 from zerosum.client.spec.privacy import MechanismName, PrivacyModel
 from zerosum.client.spec.query_policy import QueryPolicy
 from zerosum.client.spec.secagg import DEFAULT_OPENINGS
@@ -87,6 +88,9 @@ makes it."""
 none of its sessions begins or goes on again."""
     queries: QueryPolicy | None = None
     """`[queries]`: which queries of its table this client answers; absent: none."""
+    app_queries: AppQueryPolicy | None = None
+    """`[app_queries]`: which sums of a Flower app's own values this client answers; absent: none.
+    """
     session_timeout: PositiveFloat = 86_400.0
     """Seconds after which the secrets of a session that nobody ended are forgotten."""
 
@@ -103,7 +107,8 @@ declined."""
     @property
     def budget_unit(self) -> Literal["client", "record"]:
         """The unit that `max_epsilon` is of."""
-        record = self.queries is not None and "record" in self.queries.units
+        sections = (self.queries, self.app_queries)
+        record = any("record" in own.units for own in sections if own is not None)
         return "record" if record else "client"
 
     def trusts(self, mechanism: str) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from zerosum.client.privacy.counts import guaranteed_fraction
 from zerosum.client.queries import oracles
 from zerosum.client.queries.errors import QueryError
 from zerosum.client.queries.moves import moves
@@ -22,7 +23,7 @@ from zerosum.client.queries.schema import Schema
 from zerosum.client.request import QueryQuestion
 from zerosum.client.spec.complaints import first_complaint
 from zerosum.client.spec.query_privacy import LEAST_SCALE, MOST_LOCAL_EPSILON, QueryPrivacy
-from zerosum.server.analytics.asks import Ask, QueryTerms
+from zerosum.server.analytics.asks import Ask, MechanismChoice, QueryTerms
 from zerosum.server.analytics.calibrate import Noise, calibrate, moments_weight
 from zerosum.server.analytics.ledger import Part
 from zerosum.server.analytics.noise_law import ReleasedNoise
@@ -31,6 +32,8 @@ from zerosum.server.privacy.observers import ObserverName
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
+
+    from zerosum.server.analytics.budget import Budget
 
 
 @dataclass(frozen=True)
@@ -183,22 +186,18 @@ def cost(ask: Ask, terms: QueryTerms) -> Costed:
     blocks = query.blocks(terms.schema, b"")
     budget, sums = terms.budget, query.rounds(terms.schema)
     one = moves(blocks, unit=budget.unit, adjacency=budget.adjacency, cap=terms.cap)
-    # All rounds of `words` are calibrated as one: their receipts are fixed beforehand, and only
-    # what they ask adapts. Geometric noise comes out as epsilon / T a round.
     try:
-        noise = calibrate(
-            one * sums,
+        noise, receipts = shared_noise(
+            one,
+            sums,
             epsilon=ask.epsilon,
-            delta=budget.delta,
             mechanism=ask.mechanism,
-            pure_only=budget.rule == "sum",
+            budget=budget,
+            cohort=terms.smallest_cohort,
+            honest_fraction=terms.honest_fraction,
         )
     except ValueError as error:
         raise QueryError(f"{query.kind}: {error}") from None
-    # A fellow client knows its own share of Skellam noise: what it faces is what is calibrated.
-    # Shares of geometric noise are divided by an f under which it faces all of it.
-    faced = _faced(noise, terms)
-    noise = replace(noise, scale=noise.scale / math.sqrt(faced))
     privacy = _carried(
         query,
         law=noise.law,
@@ -208,14 +207,69 @@ def cost(ask: Ask, terms: QueryTerms) -> Costed:
         cap=terms.cap,
         honest_fraction=terms.honest_fraction,
     )
-    ratio = 1 / float(_honest_part(privacy, terms))
+    return Costed(ask, terms, query, privacy, sums, receipts)
+
+
+def shared_noise(
+    moves: tuple[int, ...],
+    sums: int,
+    *,
+    epsilon: float,
+    mechanism: MechanismChoice,
+    budget: "Budget",
+    cohort: int,
+    honest_fraction: float,
+) -> tuple[Noise, dict[ObserverName, dict[str, Any] | None]]:
+    """Return the noise of which clients draw shares, and what each of so many sums costs.
+
+    All of them are calibrated as one: the rounds of `words` have receipts that are fixed
+    beforehand, and only what they ask adapts. Geometric noise comes out as epsilon / T a round.
+
+    Parameters
+    ----------
+    moves : tuple of int
+        Of one sum, for the budget's unit and adjacency.
+    sums : int
+        That answer one question.
+    epsilon : float
+        Of all of them.
+    mechanism : {"auto", "geometric", "skellam"}
+        The law, or the better one.
+    budget : Budget
+        Its delta and rule.
+    cohort : int
+        Clients of the smallest session.
+    honest_fraction : float
+        Part of them whose shares are guaranteed.
+
+    Returns
+    -------
+    Noise and dict
+        The latter by observer, in plain values.
+
+    Raises
+    ------
+    ValueError
+        As of :func:`~.calibrate.calibrate`.
+    """
+    noise = calibrate(
+        moves * sums,
+        epsilon=epsilon,
+        delta=budget.delta,
+        mechanism=mechanism,
+        pure_only=budget.rule == "sum",
+    )
+    # A fellow client knows its own share of Skellam noise: what it faces is what is calibrated.
+    # Shares of geometric noise are divided by an f under which it faces all of it.
+    faced = _faced(noise, cohort, honest_fraction)
+    noise = replace(noise, scale=noise.scale / math.sqrt(faced))
+    ratio = 1 / float(guaranteed_fraction(noise.law, honest_fraction, cohort))
     # One share of its own has no receipt: below a whole law the noise is not log-concave.
-    receipts: dict[ObserverName, dict[str, Any] | None] = {
-        "sum": receipt_values(noise.receipt(one, faced)),
-        "release": receipt_values(noise.receipt(one, ratio)),
+    return noise, {
+        "sum": receipt_values(noise.receipt(moves, faced)),
+        "release": receipt_values(noise.receipt(moves, ratio)),
         "local": None,
     }
-    return Costed(ask, terms, query, privacy, sums, receipts)
 
 
 def _weighted(ask: Ask, terms: QueryTerms) -> Query:
@@ -277,12 +331,11 @@ def _carried(query: Query, **noise: Any) -> QueryPrivacy:
         raise QueryError(f"{query.kind}: {name} = {noise['scale']:g}: {reason}") from None
 
 
-def _faced(noise: Noise, terms: QueryTerms) -> float:
+def _faced(noise: Noise, n: int, honest_fraction: float) -> float:
     """Return the part of the guaranteed noise that a fellow client faces, at most 1."""
     if noise.law == "geometric":
         return 1.0
-    n = terms.smallest_cohort
-    return min(1.0, (n - 1) / (n * terms.honest_fraction))
+    return min(1.0, (n - 1) / (n * honest_fraction))
 
 
 def _honest_part(privacy: QueryPrivacy, terms: QueryTerms) -> Fraction:

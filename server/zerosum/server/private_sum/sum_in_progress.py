@@ -13,7 +13,7 @@ from flwr.app import ArrayRecord, RecordDict
 from zerosum.client.protocol import flower_messages
 from zerosum.client.request import CountEncoding, Request
 from zerosum.client.spec import EncodingSpec, PrivacySpec
-from zerosum.client.spec.query_privacy import QueryPrivacy
+from zerosum.client.spec.sum_privacy import CountPrivacy
 from zerosum.secagg import (
     ReconstructionFailed,
     RemoteProtocolError,
@@ -48,7 +48,7 @@ class Shape:
         Who draws the noise.
     """
 
-    privacy: PrivacySpec | QueryPrivacy
+    privacy: PrivacySpec | CountPrivacy
     encoding: EncodingSpec | CountEncoding
     dimension: int
     seed: int

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from zerosum.client.protocol.survivors import CohortTooSmallError, min_survivors
 from zerosum.client.spec import PrivacySpec, SecAggSpec
-from zerosum.client.spec.query_privacy import QueryPrivacy
+from zerosum.client.spec.sum_privacy import CountPrivacy
 from zerosum.secagg import GraphParameters, LocalProtocolError, RemoteProtocolError, ServerMode
 from zerosum.secagg.graph.auto_degree import LARGE, auto_parameters
 from zerosum.secagg.graph.failure_bounds import colluders_in, share_of
@@ -42,7 +42,7 @@ class Thresholds:
 
     @classmethod
     def of(
-        cls, cohort: int, *, roster: int, secagg: SecAggSpec, privacy: PrivacySpec | QueryPrivacy
+        cls, cohort: int, *, roster: int, secagg: SecAggSpec, privacy: PrivacySpec | CountPrivacy
     ) -> "Thresholds":
         """Compute the thresholds of a cohort, or of one group of it.
 
@@ -54,7 +54,7 @@ class Thresholds:
             Clients of the run, of whom a fraction colludes.
         secagg : SecAggSpec
             Server, graph, dropout and corruption.
-        privacy : PrivacySpec or QueryPrivacy
+        privacy : PrivacySpec, QueryPrivacy or SumPrivacy
             Says how many honest clients the noise needs.
 
         Returns
@@ -101,7 +101,7 @@ def survivors_needed(cohort: int, *, roster: int, secagg: SecAggSpec, privacy: P
         Clients of the run.
     secagg : SecAggSpec
         Server, graph, dropout and corruption.
-    privacy : PrivacySpec or QueryPrivacy
+    privacy : PrivacySpec, QueryPrivacy or SumPrivacy
         Says how many honest clients the noise needs.
 
     Returns

@@ -1,0 +1,330 @@
+"""Privacy around the queries of other people's ServerApps.
+
+One line of a ServerApp changes::
+
+    grid = PrivateQueries(grid, {"query_results": {"ages": Counts(10)}}, epsilon=0.5, budget=1.0)
+
+and one of its ClientApp (:mod:`zerosum.client.flower.private_mod`). What the ServerApp sends by
+``grid.send_and_receive`` is answered by one reply, as of one client that holds everybody's data:
+each declared value is the sum over the nodes, with noise, and nothing else of any reply is seen.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from flwr.app import Message, MessageType, RecordDict, UserConfig
+from flwr.serverapp import Grid
+
+from zerosum.client.flower.app_query import AppSumRequest, sums_reply
+from zerosum.client.flower.app_request import TASK
+from zerosum.client.flower.flower_internals import fused_config
+from zerosum.client.flower.request_digest import rebuilt, records_digest
+from zerosum.client.protocol.noise_source import Entropy, SystemEntropy
+from zerosum.client.queries.declared_sums import SumQuestion
+from zerosum.secagg.randomness import SystemRandomness
+from zerosum.server.config import ConfigError, parse_experiment
+from zerosum.server.flower.app_answers import AppAnswer, AppAnswers
+from zerosum.server.flower.app_grid import AppGrid, StrategyGrid
+from zerosum.server.flower.app_sums import (
+    CostedSums,
+    Declared,
+    SumTerms,
+    checked,
+    cost_of,
+    terms_of,
+)
+from zerosum.server.flower.node_registry import meet
+from zerosum.server.flower.serving import (
+    ONE_PROCESS,
+    is_simulation,
+    read_deployment_keys,
+    simulated_app_nodes,
+)
+from zerosum.server.private_sum.coordinator import Coordinator, Nodes
+from zerosum.server.spec import Experiment
+
+if TYPE_CHECKING:  # whose accountant takes a second to import
+    from zerosum.server.analytics.query_spending import QuerySpending
+
+log = logging.getLogger("flwr")
+
+Section = Mapping[str, Any]
+
+_RUN_ID_BYTES = 8
+
+
+class PrivateQueries(StrategyGrid):
+    """A grid whose query messages are answered by sums over the nodes, and by nothing else.
+
+    It is a ServerApp's grid: ``get_node_ids`` waits for the nodes and returns those that take part,
+    and ``send_and_receive`` of messages that are all alike returns one reply. The same query again
+    has the stored answer and costs nothing, unless ``fresh``.
+
+    Parameters
+    ----------
+    grid : flwr.serverapp.Grid
+        Of a deployment, or of Flower's simulation runtime.
+    sums : mapping of str to mapping
+        By record and value of the app's reply: :class:`Counts` or :class:`Reals`. Nothing else of
+        a reply leaves a node.
+    epsilon : float, optional
+        What one query may cost; required under noise.
+    budget : float, optional
+        What all queries may cost together; required under noise.
+    delta : float, optional
+        Below one over the nodes. Default: 1e-6.
+    privacy : mapping
+        Further keys: ``unit``, ``adjacency``, ``rule``, ``observer``, ``mechanism``,
+        ``honest_fraction``. Without noise: ``privacy={"model": "none"}``.
+    secagg, deployment : mapping
+        Sections of an experiment file.
+    run_config : mapping, optional
+        As of :class:`~.private_strategy.PrivateStrategy`.
+    fresh : bool
+        Pay for a new answer where the same was asked before: the nodes' data have changed.
+    out : str or Path, optional
+        Folder of queries: ledger, sums, answers. Default: ``runs/RUN_ID``. One that holds queries
+        of the same budget is gone on with.
+
+    Raises
+    ------
+    ConfigError
+        If a setting is wrong, or nothing is declared.
+    """
+
+    entropy: Entropy = SystemEntropy()
+
+    def __init__(
+        self,
+        grid: Grid,
+        sums: Declared | None = None,
+        *,
+        epsilon: float | None = None,
+        budget: float | None = None,
+        delta: float | None = None,
+        privacy: Section | None = None,
+        secagg: Section | None = None,
+        deployment: Section | None = None,
+        run_config: UserConfig | None = None,
+        fresh: bool = False,
+        out: str | Path | None = None,
+    ) -> None:
+        super().__init__(grid, (), self._answer)
+        short = {"epsilon": epsilon, "budget": budget, "delta": delta}
+        given = {key: value for key, value in short.items() if value is not None}
+        self._terms = terms_of({**(privacy or {}), **given})
+        self._declared = checked(sums, self._terms)
+        self._experiment = _experiment(secagg, deployment)
+        self._run_config, self._fresh, self._out = run_config, fresh, out
+        self._app_grid = AppGrid(grid, MessageType.QUERY)
+        self._answers: AppAnswers | None = None
+        self._by_index: Mapping[int, int] = {}
+        self.last: AppAnswer | None = None
+        """The latest answer, with the deviations of its noise."""
+
+    @property
+    def spending(self) -> "QuerySpending | None":
+        """What is spent of the budget, by which query; None without noise, or before the first."""
+        ledger = None if self._answers is None else self._answers.ledger
+        if ledger is None:
+            return None
+        from zerosum.server.analytics.query_spending import spending_of
+
+        return spending_of(ledger)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Wait for the nodes, once, and return those of them that are connected."""
+        self._opened()
+        return super().get_node_ids()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Refuse, as :class:`~.app_grid.StrategyGrid` does.
+
+        Parameters
+        ----------
+        messages : iterable of flwr.app.Message
+            Of a ServerApp that sends some by itself.
+
+        Returns
+        -------
+        iterable of str
+            Never.
+
+        Raises
+        ------
+        ConfigError
+            Always.
+        """
+        raise ConfigError(
+            "PrivateQueries: messages are sent by grid.send_and_receive, all of a query at once: "
+            "a message alone is no private sum, and what push_messages sends would be answered in "
+            "plain"
+        )
+
+    def close(self) -> None:
+        """Let go of the folder: nothing more can be asked."""
+        if self._answers is not None:
+            self._answers.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _opened(self) -> AppAnswers:
+        """Meet the nodes and open the folder, once."""
+        if self._answers is not None:
+            return self._answers
+        path = Path(self._out or f"runs/{self._grid.run.run_id}")
+        simulated, spec = is_simulation(self._grid), self._experiment.deployment
+        log.info("PrivateQueries waits for its nodes; folder of queries: %s", path.resolve())
+        if simulated:
+            nodes = simulated_app_nodes(self._app_grid, spec.min_nodes)
+        else:
+            server = self._experiment.secagg.server
+            roster = read_deployment_keys(spec, server, "secagg.server")
+            nodes = meet(self._app_grid, spec, roster)
+        _check_delta(self._terms, len(nodes))
+        coordinator = self._coordinator(nodes, simulated)
+        self._answers = AppAnswers(path, self._terms, len(nodes), coordinator)
+        self._by_index, self._nodes = nodes.by_index, set(nodes.by_index.values())
+        if self._terms.model == "none":
+            log.warning('PrivateQueries: privacy.model = "none": masks, but no noise, no epsilon')
+        return self._answers
+
+    def _coordinator(self, nodes: Nodes, simulated: bool) -> Coordinator:
+        return Coordinator(
+            self._app_grid,
+            nodes,
+            self._experiment.secagg,
+            # A ServerApp that starts again opens other sessions than before.
+            run_id=self._grid.run.run_id.to_bytes(_RUN_ID_BYTES, "little")
+            + SystemRandomness().take(_RUN_ID_BYTES),
+            entropy=self.entropy,
+            timeouts=None if simulated else self._experiment.deployment,
+        )
+
+    def _answer(self, messages: list[Message]) -> list[Message]:
+        """Run the private sum that these messages ask for, and reply to the first of them."""
+        if not messages:
+            return []
+        answers = self._opened()
+        records, message_type = _common(messages)
+        cohort = self._cohort(messages)
+        costed = cost_of(self._declared, self._terms, len(cohort))
+        config = self._config()
+        self._app_grid.carry(records, message_type)
+
+        def request_of(costed: CostedSums, round: int) -> AppSumRequest:
+            question = SumQuestion(
+                round=round,
+                seed=0,
+                population=len(self._by_index),
+                privacy=costed.privacy,
+                sums=costed.sums,
+            )
+            return AppSumRequest.of(question, records, message_type=message_type, run_config=config)
+
+        made = answers.ask(cohort, costed, request_of, fresh=self._fresh)
+        self.last = made
+        self._tell(made, len(cohort))
+        return [Message(sums_reply(made.sums, made.values), reply_to=messages[0])]
+
+    def _cohort(self, messages: list[Message]) -> tuple[int, ...]:
+        """Return who is asked, by index."""
+        index_of = {node: index for index, node in self._by_index.items()}
+        nodes = [message.metadata.dst_node_id for message in messages]
+        unknown = [node for node in nodes if node not in index_of]
+        if unknown or len(set(nodes)) < len(nodes):
+            raise ConfigError(
+                f"the ServerApp asks nodes {unknown or nodes}: each that grid.get_node_ids() named "
+                "at most once"
+            )
+        if len(nodes) < 2:
+            raise ConfigError("the ServerApp asks one node: a sum of fewer than 2 hides nothing")
+        return tuple(sorted(index_of[node] for node in nodes))
+
+    def _config(self) -> UserConfig:
+        """Return the run config that Flower hands every app of the run."""
+        config = fused_config(self._grid.run) if self._run_config is None else self._run_config
+        if config is None:
+            raise ConfigError(
+                "this version of Flower does not tell a grid the run config, to which masks are "
+                "bound: give it, PrivateQueries(..., run_config=context.run_config)"
+            )
+        return config
+
+    def _tell(self, made: AppAnswer, cohort: int) -> None:
+        who = f"{made.clients} of {cohort} nodes are in the sum"
+        if made.stored:
+            who = "it was asked before: the stored answer, for free (fresh=True pays for another)"
+        noise = ", ".join(f"{name} {std:.3g}" for name, std in made.std.items() if std)
+        spending = self.spending
+        log.info(
+            "private %s: %s%s%s",
+            made.name,
+            who,
+            f"; deviation of the noise: {noise}" if noise else "",
+            "" if spending is None else f"; {spending.sentence()}",
+        )
+        if is_simulation(self._grid):
+            log.warning("PrivateQueries: %s", ONE_PROCESS)
+
+
+def _experiment(secagg: Section | None, deployment: Section | None) -> Experiment:
+    """Read the sections of an experiment file that queries share with training."""
+    experiment = parse_experiment(
+        {
+            "name": "PrivateQueries",
+            "task": TASK,
+            "rounds": 1,
+            "privacy": {"model": "none", "clip": "none"},
+            "encoding": {"range": 1.0},
+            "secagg": dict(secagg or {}),
+            "deployment": dict(deployment or {}),
+        }
+    )
+    if experiment.secagg.protocol != "pairwise":
+        raise ConfigError(
+            f'secagg.protocol = "{experiment.secagg.protocol}": a deployed client takes part in '
+            '"pairwise" alone'
+        )
+    return experiment
+
+
+def _check_delta(terms: SumTerms, nodes: int) -> None:
+    if terms.model != "none" and terms.delta * nodes >= 1:
+        raise ConfigError(
+            f"delta = {terms.delta:g} is not below 1/nodes = {1 / nodes:g}, so that one of them "
+            "could be shown whole: lower it"
+        )
+
+
+def _common(messages: list[Message]) -> tuple[RecordDict, str]:
+    """Return the records and the type that all messages have."""
+    types = {message.metadata.message_type for message in messages}
+    if len(types) != 1 or next(iter(types)).partition(".")[0] != MessageType.QUERY:
+        raise ConfigError(
+            f"the ServerApp sends messages of type {', '.join(sorted(types))}: PrivateQueries "
+            'answers those of one type, "query"; PrivateStrategy answers "train" and "evaluate"'
+        )
+    contents = {id(message.content): message.content for message in messages}
+    try:
+        digests = {records_digest(rebuilt(content)) for content in contents.values()}
+    except ValueError as error:
+        raise ConfigError(f"the ServerApp's message: {error}") from None
+    if len(digests) > 1:
+        raise ConfigError(
+            "the ServerApp sends its nodes different messages: a private sum asks everybody the "
+            "same, in the same order"
+        )
+    return messages[0].content, next(iter(types))
