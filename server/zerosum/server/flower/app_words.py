@@ -97,7 +97,20 @@ def warn_of_missing(aggregate: Aggregate, request: AppRequest, round: int) -> No
 
 
 def cost_record(traffic: Traffic, request: AppRequest) -> dict[str, Any]:
-    """Return what a line of metrics says of a sum's messages, the app's records included."""
+    """Return what a line of metrics says of a sum's messages, the app's records included.
+
+    Parameters
+    ----------
+    traffic : Traffic
+        Of the sum.
+    request : AppRequest
+        Whose records were carried to those who were asked to contribute.
+
+    Returns
+    -------
+    dict of str
+        Fields of a round's record.
+    """
     lost = {i for stage in OPENING for i in traffic.dropouts.get(stage, ())}
     asked = traffic.down.keys() - lost if Stage.CONTRIBUTE in traffic.dropouts else ()
     up, down = traffic.up.values(), traffic.down.values()

@@ -38,7 +38,18 @@ _NO_AVERAGES = (
 
 
 def check_averages(strategy: Strategy) -> None:
-    """Refuse a strategy that is known to look at single replies, or to add noise of its own."""
+    """Refuse a strategy that is known to look at single replies, or to add noise of its own.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        To be wrapped.
+
+    Raises
+    ------
+    ConfigError
+        By the strategy's name, with those that average.
+    """
     name = type(strategy).__name__
     if isinstance(strategy, _NO_AVERAGES):
         raise ConfigError(
@@ -58,7 +69,20 @@ def nodes_wanted(strategy: Strategy) -> int:
 
 
 def check_enough(strategy: Strategy, roster: Roster | None) -> None:
-    """Refuse a strategy that would wait for more nodes than the roster has, without an end."""
+    """Refuse a strategy that would wait for more nodes than the roster has, without an end.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        Whose ``min_available_nodes`` counts.
+    roster : Roster or None
+        None where nobody signs: any nodes may come.
+
+    Raises
+    ------
+    ConfigError
+        If the roster has fewer.
+    """
     wanted = nodes_wanted(strategy)
     if roster is not None and len(roster) < wanted:
         raise ConfigError(
@@ -68,7 +92,20 @@ def check_enough(strategy: Strategy, roster: Roster | None) -> None:
 
 
 def check_accounted(experiment: Experiment, population: int, dimension: int) -> None:
-    """Refuse noise that no accountant knows; say what the run is going to cost."""
+    """Refuse noise that no accountant knows; say what the run is going to cost.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        With its noise resolved.
+    population, dimension : int
+        Clients, and coordinates of the model.
+
+    Raises
+    ------
+    ConfigError
+        If no observer's epsilon is finite, though noise was asked for.
+    """
     if not experiment.privacy.private:
         log.warning('PrivateStrategy: privacy.model = "none": masks, but no noise and no epsilon')
         return
@@ -82,7 +119,15 @@ def check_accounted(experiment: Experiment, population: int, dimension: int) -> 
 
 
 def warn_of_statistics(experiment: Experiment, arrays: ArrayRecord) -> None:
-    """Warn of running statistics, which noise spoils."""
+    """Warn of running statistics, which noise spoils.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Of which only noise matters.
+    arrays : flwr.app.ArrayRecord
+        The first model.
+    """
     kept = [name for name in arrays if name.endswith("running_var")]
     if kept and experiment.privacy.private:
         log.warning(

@@ -40,10 +40,23 @@ def uniform_words() -> Iterator[None]:
 
 
 class TellingMetrics(MetricRecord):
-    """Metrics of a mean, which say once what is asked of them in vain."""
+    """Metrics of a mean, which say what is asked of them in vain."""
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a metric, or a default after a word in the log."""
+        """Return a metric, or a default after a word in the log.
+
+        Parameters
+        ----------
+        key : str
+            Of the metric.
+        default : object
+            Returned where there is none.
+
+        Returns
+        -------
+        object
+            The metric's value, or the default.
+        """
         if key not in self:
             log.warning(
                 "metrics.get(%r, ...) is its default: a private sum has no %r; it has %s",
