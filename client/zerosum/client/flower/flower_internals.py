@@ -26,6 +26,7 @@ import importlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from flwr.app import Context, Message, Metadata, RecordDict, UserConfig
@@ -142,6 +143,15 @@ def _made_of(actor: Any) -> tuple[str | None, str | None]:
     """Return module and name of an actor's class, which Ray says in no public way."""
     made = getattr(actor, "_ray_actor_creation_function_descriptor", None)
     return getattr(made, "module_name", None), getattr(made, "class_name", None)
+
+
+def nodes_have_a_port_of_their_own() -> bool:
+    """Return whether SuperNodes connect to another port than everybody else.
+
+    Before Flower 1.40 they speak gRPC to ``--fleet-api-address`` of the SuperLink; since then they
+    are served where ``flwr`` is, at ``--port``.
+    """
+    return tuple(map(int, version("flwr").split(".")[:2])) < (1, 40)
 
 
 def received_message(metadata: Metadata, content: RecordDict) -> Message:
