@@ -248,8 +248,9 @@ def rehearse(own, tmp_path, monkeypatch):
         words = ["rehearse", str(own), "--nodes", "2", "--out", str(out), *arguments]
         return CliRunner().invoke(app, words, env={"COLUMNS": "500"})
 
-    rehearse.built, rehearse.out = built, out
-    return rehearse
+    given: Any = rehearse
+    given.built, given.out = built, out
+    return given
 
 
 def write_run(folder):
