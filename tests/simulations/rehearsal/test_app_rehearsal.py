@@ -10,11 +10,14 @@ import textwrap
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from zerosum.client.flower.node_policy import read_policy
+from zerosum.server.analytics.query_folder import held_folder
+from zerosum.server.analytics.stored_answers import AnswerEntry, StoredAnswers
 from zerosum.server.flower.serving import AUTHORITY, ROSTER
 from zerosum.server.privacy.epsilon_bound import no_bound
 from zerosum.server.runs.records import Summary
@@ -214,7 +217,14 @@ def rehearse(own, tmp_path, monkeypatch):
                     file.write(path, path.relative_to(folder))
         return Bundle(str(folder), data.getvalue())
 
-    def rehearse(*arguments, logs=("", ""), server="", status="finished:completed", private=True):
+    def rehearse(
+        *arguments,
+        logs=("", ""),
+        server="",
+        status="finished:completed",
+        private=True,
+        ends=None,
+    ):
         @contextmanager
         def federation(path, nodes, *, apart, tell):
             path.mkdir(parents=True)
@@ -234,19 +244,20 @@ def rehearse(own, tmp_path, monkeypatch):
         monkeypatch.setattr(rehearse_command, "federation", federation)
         monkeypatch.setattr(rehearse_apps, "packed", stands_for)
         monkeypatch.setattr(rehearse_apps, "check_loads", lambda bundle: None)
-        monkeypatch.setattr(rehearse_apps.Watch, "until_end", until_end)
+        monkeypatch.setattr(rehearse_apps.Watch, "until_end", ends or until_end)
         words = ["rehearse", str(own), "--nodes", "2", "--out", str(out), *arguments]
         return CliRunner().invoke(app, words, env={"COLUMNS": "500"})
 
-    rehearse.built, rehearse.out = built, out
-    return rehearse
+    given: Any = rehearse
+    given.built, given.out = built, out
+    return given
 
 
 def write_run(folder):
     """Write what PrivateStrategy does: two rounds that were completed."""
     folder.mkdir(parents=True)
     RunFolder(folder).write_config(load_experiment("digits", ["rounds=2"]))
-    lines = [{"round": n, "status": "completed", "epsilon": {}, "cohort": 2, "survivors": 2,
+    lines: list[dict[str, Any]] = [{"round": n, "status": "completed", "epsilon": {}, "cohort": 2, "survivors": 2,
               "seconds": 1.5} for n in (1, 2)]  # fmt: skip
     (folder / METRICS).write_text("".join(json.dumps(line) + "\n" for line in lines))
     bound = no_bound("sum", 1e-3, "no noise", unit="client")
@@ -345,6 +356,35 @@ def test_settings_go_to_the_run_config_and_node_config_to_each_node(rehearse):
         assert given.endswith(f'data-path="/data/{index}.csv"')
 
 
+def test_a_run_of_queries_alone_ends_with_its_answers(rehearse, monkeypatch):
+    folder = rehearse.out / "rehearsal" / "runs" / "7"
+
+    def summary_or_answers(kept):
+        raise AssertionError("no rounds are looked for")
+
+    monkeypatch.setattr(rehearse_apps, "_summary", summary_or_answers)
+    told: list[str] = []
+
+    def until_end(watch, seconds):
+        folder.mkdir(parents=True)
+        (watch.kept.nodes / "serverapp.log").write_text(
+            f"INFO : PrivateQueries waits for its nodes; folder of queries: {folder}\n"
+        )
+        with held_folder(folder):
+            values = {"kind": "app", "asked_epsilon": 0.5, "values": {"ages": list(range(10))},
+                      "clients": 2, "std": {"ages": 1.5}}  # fmt: skip
+            StoredAnswers(folder).keep(AnswerEntry("query", "a" * 64, 1, values, []))
+        told.extend(news.line for news in watch.kept.news(0))
+        return "finished:completed"
+
+    done = rehearse(ends=until_end)
+    assert done.exit_code == 0, done.output
+    assert told == ["query 1  query: ages (10), of 2 nodes, epsilon 0.5"]
+    assert "2 nodes: 1 answer\n" in done.output
+    assert "epsilon 0.5: ages 0 1 2 3 4 5 6 7 ..." in done.output
+    assert f"Folder      {folder}" in done.output
+
+
 MISTAKES = {
     "resume": (["--resume", "run"], "keeps no checkpoint to go on from"),
     "an unknown key": (["--set", "rounds=2"], "the app's run config has num-server-rounds"),
@@ -364,7 +404,7 @@ def test_what_such_an_app_cannot_do_is_one_line_and_exit_2(what, own, rehearse, 
 def test_the_records_are_where_the_log_says(tmp_path):
     kept = AppRehearsal(tmp_path)
     kept.nodes.mkdir()
-    assert not kept.begun
+    assert not AppRehearsal(tmp_path).begun
     log = kept.nodes / "serverapp.log"
     log.write_text(f"INFO : waits; run folder: {tmp_path}/mine of\nINFO : other\n")
     assert kept.run == tmp_path / "mine of"

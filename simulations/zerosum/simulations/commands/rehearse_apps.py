@@ -17,8 +17,8 @@ from zerosum.client.flower.simulated_node import OPEN_POLICY
 from zerosum.client.privacy.spending import Spending
 from zerosum.client.protocol.stored_counters import read_spending
 from zerosum.client.spec import ClientPolicy
-from zerosum.server.planning.policy_fit import least_max_epsilon
-from zerosum.server.privacy.rounding import epsilon_text, plain
+from zerosum.server.analytics.query_files import QUERY_LEDGER
+from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.runs.records import Summary
 from zerosum.server.runs.run_folder import SUMMARY, RunFolder
 from zerosum.simulations.commands.rehearse_experiments import conclude, policy_for
@@ -161,14 +161,19 @@ def _conclude(
 
     Without a summary there were queries alone.
     """
+    # The accountant takes seconds to import, and every command reads this file.
+    from zerosum.server.analytics.query_spending import read_spending_of
 
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     if summary is None:
-        say(f"{setting.nodes} nodes: {len(kept.answers)} answers")
+        count = len(kept.answers)
+        say(f"{setting.nodes} nodes: {count} answer{'s' * (count != 1)}")
         for answer in kept.answers:
             say(f"{answer_in_words(answer)}: {_shown(answer['values'])}")
+        if kept.queries is not None and (kept.queries / QUERY_LEDGER).is_file():
+            say(f"Budget      {read_spending_of(kept.queries).sentence()}")
         say(f"Folder      {kept.queries}\nNode logs   {kept.nodes}/supernode*.log")
     else:
         conclude(console, kept, replace(setting, server=summary.server), summary)
@@ -189,7 +194,7 @@ def _conclude(
 def _shown(values: Mapping[str, list[float]]) -> str:
     """Return the first numbers of each sum."""
     return ", ".join(
-        f"{name} {' '.join(plain(number, 3) for number in numbers[:NUMBERS_SHOWN])}"
+        f"{name} {' '.join(f'{number:.6g}' for number in numbers[:NUMBERS_SHOWN])}"
         + (" ..." if len(numbers) > NUMBERS_SHOWN else "")
         for name, numbers in values.items()
     )
@@ -197,6 +202,8 @@ def _shown(values: Mapping[str, list[float]]) -> str:
 
 def _least_budget(spent: Spending, policy: ClientPolicy) -> float:
     """Return the least ``max_epsilon`` that admits what a node spent; inf where none does."""
+    from zerosum.server.planning.policy_fit import least_max_epsilon
+
     own = spent.of(policy.budget_unit)
     if not own.bounds(spent.contributions, "renyi") or not own.divergences:
         return math.inf

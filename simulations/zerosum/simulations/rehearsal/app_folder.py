@@ -19,8 +19,8 @@ _QUERIES = re.compile(r"folder of queries: (.+?)\s*$", re.M)
 class AppRehearsal(RehearsalFolder):
     """A rehearsal of an app that anybody wrote.
 
-    Its ServerApp works in :attr:`nodes`. Where the app names no ``out``, PrivateStrategy writes to
-    a folder there; the log has it in any case.
+    Its ServerApp works in the folder of the nodes. Where the app names no ``out``, PrivateStrategy
+    writes to a folder there; the log has it in any case.
     """
 
     @property
