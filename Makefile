@@ -1,14 +1,16 @@
-# make demo | test | check | coverage | slow | deploy-test | deploy-faults | fuzz | docs; PIP_ARGS passes options to pip, as an index of CPU builds.
+# make demo | test | check | coverage | slow | deploy-test | deploy-faults | fuzz | docs | extras; PIP_ARGS passes options to pip, as an index of CPU builds.
+# With FLWR=1.39.0, or FLWR=newest, any of them under another Flower, in an environment of its own.
 PYTHON ?= python3
 PIP_ARGS ?=
 FUZZ ?=
 # Processes that test at once: as many as there are cores.
 TESTERS ?= auto
-VENV := .venv
+FLWR ?=
+VENV := .venv$(FLWR:%=-flwr-%)
 BIN := $(VENV)/bin
 PYTEST ?= $(BIN)/python -m pytest
 
-.PHONY: demo set-up test slow deploy-test deploy-faults fuzz check coverage format docs clean
+.PHONY: demo set-up test slow deploy-test deploy-faults fuzz check coverage format docs extras clean
 
 demo: $(VENV)/.installed
 	$(BIN)/zerosum run
@@ -64,6 +66,10 @@ docs: $(VENV)/.installed-docs
 	$(BIN)/python -m sphinx -b html -q -n -W --keep-going -d docs/_build/doctrees docs docs/_build/html
 	$(BIN)/python .ci/check_site.py docs/_build/html
 
+# Whether each extra installs with constraints.txt, from versions that are all pinned there.
+extras: $(VENV)/.installed
+	$(BIN)/python .ci/check_extras.py
+
 clean:
 	rm -rf $(VENV)
 
@@ -71,19 +77,29 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "zerosum needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv $(VENV)
 
-# The exact versions that were tested: constraints.txt. An install is redone when either changes.
-$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install $(PIP_ARGS) -c constraints.txt -e .
+# The exact versions that were tested: constraints.txt. Another Flower is installed without the pins
+# of what Flower itself holds to a few versions. An install is redone when either file changes.
+CONSTRAINTS := $(if $(FLWR),$(VENV)/constraints.txt,constraints.txt)
+FLOWER := $(if $(FLWR),flwr$(patsubst ==newest,,==$(FLWR)))
+FLOWER_HOLDS := flwr|alembic|certifi|click|cryptography|fastapi|packaging|protobuf|rich|starlette|typer|uv|uvicorn
+INSTALL = $(BIN)/python -m pip install $(PIP_ARGS) -c $(CONSTRAINTS) $(FLOWER)
+
+$(VENV)/.constraints: constraints.txt | $(BIN)/python
+	grep -vE '^($(FLOWER_HOLDS))==' constraints.txt > $(VENV)/constraints.txt
+	touch $@
+
+$(VENV)/.installed: pyproject.toml $(VENV)/.constraints
+	$(INSTALL) -e .
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
-	$(BIN)/python -m pip install $(PIP_ARGS) -c constraints.txt -e ".[test]"
+	$(INSTALL) -e ".[test]"
 	touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed
-	$(BIN)/python -m pip install $(PIP_ARGS) -c constraints.txt -e ".[docs]"
+	$(INSTALL) -e ".[docs]"
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/python -m pip install $(PIP_ARGS) -c constraints.txt -e ".[dev]"
+	$(INSTALL) -e ".[dev]"
 	touch $@

@@ -100,18 +100,34 @@ def arrays_of(result):
 
 
 def without(lost, app):
-    """Return an app whose clients ``lost[stage]`` answer no message of that stage in round 2."""
+    """Return an app whose clients ``lost[stage]`` never get that stage of sum 2."""
+
+    def is_lost(stage, number, index):
+        return number == 2 and index in lost.get(stage, ())
 
     def losing(message, context):
-        stage = stage_type(message.content)
-        name = next((n for n, kind in flower_messages.STAGE_TYPES.items() if kind == stage), "")
-        if message.metadata.group_id == "2" and context.node_config["partition-id"] in lost.get(
-            name, ()
-        ):
+        index, content = context.node_config["partition-id"], message.content
+        main, riding = parts_of(message)
+        gone = {flower_messages.RECORD} if main and is_lost(*main, index) else set()
+        if riding and is_lost(*riding, index):
+            gone.add(flower_messages.PIGGYBACK)
+        if gone and len(gone) == bool(main) + bool(riding):
             raise RuntimeError("gone")
+        message.content = RecordDict({k: v for k, v in content.items() if k not in gone})
         return app(message, context)
 
     return losing
+
+
+def parts_of(message):
+    """Return stage and sum of a message, and of what rides on it; None for what is not there."""
+    content, stage = message.content, stage_type(message.content)
+    name = next((n for n, kind in flower_messages.STAGE_TYPES.items() if kind == stage), None)
+    main = None if name is None else (str(name), int(message.metadata.group_id))
+    riding = flower_messages.piggyback_stage(content)
+    if riding is None:
+        return main, None
+    return main, (riding, flower_messages.int_field(flower_messages.piggyback(content), "round"))
 
 
 def carried(app):

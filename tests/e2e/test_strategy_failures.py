@@ -23,6 +23,7 @@ from strategy_apps import (
     client_app,
     model,
     plain,
+    says,
     trained,
     without,
     wrong_shares_of,
@@ -67,8 +68,10 @@ def test_an_app_that_fails_is_a_dropout_and_says_so_at_home_only(grid_of, tmp_pa
     np.testing.assert_allclose(
         arrays_of(result)["layer.bias"], expected["layer.bias"], atol=10 * STEP, rtol=0
     )
-    assert len(seen.errors) == 2
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line).get("refused") for line in lines] == [None, {"contribute": 2}, None]
     assert not any("no data today" in error for error in seen.errors)
+    assert not any(says(content, b"no data today") for content in seen.replies)
     assert "no data today" in caplog.text
 
 

@@ -304,9 +304,15 @@ def test_a_lifespan_function_sees_neither_ids_nor_order_of_the_run_config():
         seen.append((context.run_id, context.node_id, tuple(context.run_config)))
         yield
 
+    @app.evaluate()
+    def evaluate(message, context):
+        reply = RecordDict({"m": MetricRecord({"loss": 1.0, "num-examples": 1})})
+        return Message(reply, reply_to=message)
+
     for where in (context(), context(run_id=8, run_config=dict(reversed(CONFIG.items())))):
-        with pytest.raises(Declined):
-            app(message_of(metadata(message_type="train"), RecordDict()), where)
+        arrived = sent(asked(base()))
+        here = AppEnvironment(where, arrived, app.within)
+        here.update(here.request(arrived.content), None, None)
     assert seen == [(0, 0, tuple(sorted(CONFIG)))] * 2
     blank = shown(context(), RecordDict())
     assert blank.node_config == NODE

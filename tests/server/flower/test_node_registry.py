@@ -1,7 +1,7 @@
 """A client that comes back on another node is found; nobody takes another one's place."""
 
 import pytest
-from flwr.app import Message
+from flwr.app import Error, Message
 
 from zerosum.client.protocol import flower_messages
 from zerosum.server.config import ConfigError
@@ -161,3 +161,134 @@ def test_a_client_beyond_the_roster_is_left_out(monkeypatch, caplog):
     grid = Coming({10: 0, 17: 7, 18: -1, 11: 1}, {12: 2})
     assert waited(monkeypatch, grid, 3) == {0: 10, 1: 11, 2: 12}
     assert "node 17 claims to be client 7, who is none of this run's" in caplog.text
+
+
+class Refusing(Coming):
+    """Nodes that refuse hello with a reason, and change their minds when they are set right."""
+
+    def __init__(self, reasons, more=(), code=2):
+        super().__init__(dict.fromkeys(reasons, 0), dict(more))
+        self.reasons, self.code = reasons, code
+
+    def say(self, message, context):
+        node = message.metadata.dst_node_id
+        if node not in self.reasons:
+            return super().say(message, context)
+        self.asked.append(node)
+        return Message(Error(self.code, self.reasons[node]), reply_to=message)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that only sleeping moves; returns what it shows."""
+    now = [0.0]
+    monkeypatch.setattr(node_registry.time, "monotonic", lambda: now[0])
+
+    def passes(grid):
+        def sleep(seconds):
+            now[0] += seconds
+            grid.come(seconds)
+
+        monkeypatch.setattr(node_registry.time, "sleep", sleep)
+        return now
+
+    return passes
+
+
+def raised(text):
+    """Return the reason that Flower makes of an app's exception."""
+    return f"<class 'X'>:<'\nException X occurred. Message: {text}'>"
+
+
+OWN = raised(f"no answer to hello: {flower_messages.OWN_LOG}")
+RAISED = raised("'fitins.parameters'")
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"), [(OWN, "in that node's own log"), (RAISED, "fitins.parameters; its Client")]
+)
+def test_a_run_that_every_node_refuses_ends_within_seconds_and_says_why(clock, reason, said):
+    grid = Refusing({10: reason, 11: OWN, 12: OWN})
+    now = clock(grid)
+    with pytest.raises(ConfigError, match=rf"all 3 nodes .* \(10, 11, 12\) .*{said}") as ended:
+        wait_for_nodes(grid, SPEC)
+    assert now[0] <= 20
+    assert "\n" not in str(ended.value)
+    assert "occurred" not in str(ended.value)
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        (raised(f"no answer to hello: {flower_messages.BUSY}"), 2),
+        ("Node Unavailable", 5),
+        ("Message Unavailable", 3),
+    ],
+    ids=["busy", "away", "not delivered"],
+)
+def test_what_time_heals_is_waited_for(clock, reason, code):
+    grid = Refusing(dict.fromkeys((10, 11, 12), reason), code=code)
+    now = clock(grid)
+    with pytest.raises(ConfigError, match="start_timeout"):
+        wait_for_nodes(grid, SPEC)
+    assert now[0] > SPEC.start_timeout
+
+
+@pytest.mark.parametrize("expected", [None, 4])
+def test_nodes_that_are_not_there_yet_are_waited_for_whoever_refuses(clock, expected):
+    """Two of a roster of four refuse: until the others have come, nobody knows."""
+    grid = Refusing({10: OWN, 11: OWN})
+    now = clock(grid)
+    with pytest.raises(ConfigError, match="start_timeout"):
+        wait_for_nodes(grid, SPEC, expected)
+    assert now[0] > SPEC.start_timeout
+
+
+def test_a_node_that_answers_keeps_the_run_waiting_for_those_that_refuse(clock):
+    grid = Refusing({10: OWN, 11: OWN})
+    grid.claims[12] = 2
+    now = clock(grid)
+    healed = {10: 0, 11: 1}
+
+    def come(seconds):
+        if now[0] > 100:
+            grid.reasons.clear()
+            grid.claims.update(healed)
+
+    grid.come = come
+    assert wait_for_nodes(grid, SPEC) == {0: 10, 1: 11, 2: 12}
+
+
+def test_clients_that_begin_with_one_are_told_at_once_and_not_waited_for(clock, caplog):
+    grid = Coming({11: 1, 12: 2, 13: 3}, {})
+    now = clock(grid)
+    told = []
+    sleep = grid.come
+    grid.come = lambda seconds: (told.append((now[0], "from 0 to 2" in caplog.text)), sleep(0))
+    with pytest.raises(ConfigError, match=r"partition-id: .* clients 1 to 3, and none is client 0"):
+        wait_for_nodes(grid, SPEC)
+    assert min(at for at, said in told if said) <= 10
+    assert now[0] <= 130
+
+
+def test_a_first_client_that_is_late_is_waited_for(clock):
+    grid = Coming({11: 1, 12: 2}, {15: 5, 13: 3, 14: 4, 10: 0})
+    now = clock(grid)
+    wait = [45]  # looks between two that come
+
+    def come(seconds):
+        wait[0] -= 1
+        if wait[0] % 15 == 0 and grid.more:
+            grid.claims.update([grid.more.pop(0)])
+
+    grid.come = come
+    assert wait_for_nodes(grid, SPEC) == {i: 10 + i for i in range(6)}
+    assert now[0] > 100
+
+
+def test_a_roster_numbered_from_one_is_told_too(clock, caplog):
+    grid = Coming({11: 1, 12: 2, 13: 3}, {})
+    clock(grid)
+    with pytest.raises(ConfigError, match=r"partition-id: .* number them from 0 to 2"):
+        wait_for_nodes(grid, SPEC, 3)
+    assert "node 13 claims to be client 3, who is none of this run's" in caplog.text

@@ -1,5 +1,6 @@
 """Two sums in one exchange: which stages ride along, and what becomes of each part."""
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -154,7 +155,8 @@ def test_another_sum_under_a_prepared_number_is_refused():
             act()
 
 
-def test_a_sum_that_is_passed_over_is_dropped_with_a_warning(caplog):
+def test_a_sum_that_is_passed_over_is_dropped_and_the_log_says_so(caplog):
+    caplog.set_level(logging.DEBUG, "zerosum.server")
     exchange = PipelinedExchange(Scripted(both))
     exchange.prepare(opened(2))
     assert exchange.begin(plan(1, attempt=1)) is None  # the next one still rides along

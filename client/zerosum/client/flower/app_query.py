@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, Self
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
-from flwr.app.user_config import UserConfig
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict, UserConfig
 from numpy.typing import NDArray
 from pydantic import Field
 

@@ -17,6 +17,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from zerosum.client.files.private_files import OpenToOthersError
+from zerosum.client.flower.node_index import node_index
 from zerosum.client.flower.node_policy import NodeFile, PolicyError, read_node_file
 from zerosum.client.flower.refusals import log_refusal
 from zerosum.client.flower.simulated_node import (
@@ -249,7 +250,18 @@ def answering(name: str, environment: EnvironmentOf, context: Context) -> Iterat
             log_refusal(context.state, who, name, error)
         else:
             log.exception("client %s failed to %s", who, name)
-        raise Declined(f"no answer to {name}: {flower_messages.OWN_LOG}") from None
+        raise Declined(f"no answer to {name}: {_told(error, context)}") from None
+
+
+def _told(error: BaseException, context: Context) -> str:
+    """Return what a server is told of a refusal or a failure: nothing of its cause.
+
+    Where one process plays the server and its nodes there is nobody to keep the cause from.
+    """
+    if is_simulated(context):
+        return f"{type(error).__name__}: {error}"
+    busy = isinstance(error, BusyStoreError)
+    return flower_messages.BUSY if busy else flower_messages.OWN_LOG
 
 
 class DeployedEnvironment:
@@ -289,13 +301,7 @@ class DeployedEnvironment:
 
     def index(self, context: Context) -> int:
         """Return ``partition-id``; raises Declined where the node has none."""
-        value = context.node_config.get("partition-id")
-        if not isinstance(value, int) or value < 0:
-            raise Declined(
-                f"node config partition-id = {value!r} is not a roster index; start the node with "
-                "its own number, from 0 on"
-            )
-        return value
+        return node_index(context.node_config)
 
     def store(self, context: Context) -> DecisionStore:
         """Return the store under ``state-dir``; raises Declined where the node has none."""

@@ -13,7 +13,9 @@ Internal                         For                                         Whe
 ``get_fused_config``             the run config that apps are handed         None: it has to be told
 ``InMemoryGrid``, by name        telling a simulation from a deployment      a deployment
 ``ClientAppActor``, by name      the same, at a node                         a deployed node
-``Message._metadata``            copies of messages, ids of those delivered  `AttributeError`
+``ClientApp._registered_funcs``  declining what no function answers          any may be
+``Message._metadata``            copies of messages, ids of those delivered  ``AttributeError``
+``message_to_proto`` and back    messages as they travel, in a benchmark     ``ImportError``
 ===============================  ==========================================  =====================
 
 Nothing that is missing makes a simulation of a deployment: a name that is not found is no
@@ -143,6 +145,28 @@ def _made_of(actor: Any) -> tuple[str | None, str | None]:
     return getattr(made, "module_name", None), getattr(made, "class_name", None)
 
 
+def has_function(app: ClientAppCallable, message_type: str) -> bool:
+    """Return whether an app has a function for messages of a type; True where none can tell.
+
+    Parameters
+    ----------
+    app : callable
+        A ClientApp, or anything that answers messages.
+    message_type : str
+        "train", "evaluate" or "query", perhaps with an action.
+
+    Returns
+    -------
+    bool
+        False of a ClientApp alone that has functions, and not this one.
+    """
+    functions = getattr(app, "_registered_funcs", None)
+    if not isinstance(functions, dict) or getattr(app, "_call", None) is not None:
+        return True
+    category, _, action = message_type.partition(".")
+    return f"{category}.{action or 'default'}" in functions
+
+
 def received_message(metadata: Metadata, content: RecordDict) -> Message:
     """Return a message with metadata of its own, as Flower makes one of what it received.
 
@@ -182,5 +206,39 @@ def changed_message(message: Message, message_type: str, content: RecordDict) ->
 
 
 def set_message_id(message: Message, message_id: str) -> None:
-    """Give a message the id that its reply refers to, as Flower does when it is sent."""
+    """Give a message the id that its reply refers to, as Flower does when it is sent.
+
+    Parameters
+    ----------
+    message : flwr.app.Message
+    message_id : str
+    """
     message.metadata.__dict__["_message_id"] = message_id
+
+
+def as_sent(message: Message) -> bytes:
+    """Return a message as it travels.
+
+    Raises
+    ------
+    ImportError
+        If this Flower writes messages otherwise.
+    """
+    from flwr.common.serde import message_to_proto
+
+    written: bytes = message_to_proto(message).SerializeToString()
+    return written
+
+
+def as_received(sent: bytes) -> Message:
+    """Return the message of :func:`as_sent`.
+
+    Raises
+    ------
+    ImportError
+        If this Flower reads messages otherwise.
+    """
+    from flwr.common.serde import message_from_proto
+    from flwr.proto.message_pb2 import Message as Written
+
+    return message_from_proto(Written.FromString(sent))

@@ -4,7 +4,8 @@ One line of a ClientApp changes::
 
     app = ClientApp(mods=[private_mod])
 
-or, so that errors outside of the mod say nothing either, ``app = PrivateClientApp()``.
+or, so that errors outside of the mod say nothing either, ``app = PrivateClientApp()``; or, so that
+nothing but training imports what the app needs, ``app = PrivateClientApp("module:attribute")``.
 
 The mod stands first among the mods. It answers the stages of the protocol, which the app never
 sees, and hands the app the strategy's message when it is time to train: its type and its records,
@@ -18,8 +19,10 @@ Importing this imports neither torch nor dp_accounting.
 
 import logging
 import math
+from collections.abc import Callable
+from contextvars import ContextVar
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from flwr.app import Context, Message, RecordDict
@@ -39,7 +42,9 @@ from zerosum.client.flower.flower_internals import (
     ClientFn,
     Mod,
     changed_message,
+    has_function,
 )
+from zerosum.client.flower.named_app import NamedApp
 from zerosum.client.flower.request_digest import config_digest, shown, shown_message
 from zerosum.client.flower.simulated_node import is_simulated
 from zerosum.client.protocol import flower_messages
@@ -54,6 +59,10 @@ log = logging.getLogger("zerosum.client")
 
 _OURS = "zerosum."
 """What names of our records in a node's state begin with."""
+
+
+_TRAINS: ContextVar[bool] = ContextVar("zerosum_trains", default=False)
+"""Whether an app has its turn here. It may have the mod itself, and stand behind another."""
 
 
 class AppEnvironment(DeployedEnvironment):
@@ -74,6 +83,11 @@ class AppEnvironment(DeployedEnvironment):
         # What runs is the app that stands here, whatever name the server has for it.
         self.policy = self.policy.model_copy(update={"tasks": "any"})
         self._context, self._message, self._call_next = context, message, call_next
+
+    def check_ready(self) -> None:
+        """Check that an app is there that is imported only later; it has no table of a policy's."""
+        if isinstance(self._call_next, NamedApp):
+            self._call_next.check()
 
     def request(self, content: RecordDict) -> AppRequest | AppSumRequest:
         """Read the request, and refuse one that an app's reply cannot answer."""
@@ -96,12 +110,19 @@ class AppEnvironment(DeployedEnvironment):
                 "the run config that came here is not the one that the request speaks of: a "
                 "server that changes its own gives it to PrivateStrategy(..., run_config=...)"
             )
+        self._find_app(came)
         if isinstance(request, AppSumRequest):
             return request
         question = request.question
         if question.privacy.by_example or question.privacy.clipping == "per-layer":
             raise Declined("an app's update is clipped as a whole, for its client as a whole")
         return request
+
+    def _find_app(self, message_type: str) -> None:
+        """Import an app that is a name so far: one that is not there is no matter of records."""
+        self._call_next = _imported(self._call_next)
+        if not has_function(self._call_next, message_type):
+            raise Declined(f"the app has no function for messages of type {message_type!r}")
 
     def task(self, request: ModelRequest, client: ClientInfo) -> Task:
         """Return what stands for the task: nothing asks it."""
@@ -135,9 +156,6 @@ class AppEnvironment(DeployedEnvironment):
             )
         weighted: np.ndarray = np.append(delta.astype(np.float64), 1.0) * (count / most)
         return weighted
-
-    def check_ready(self) -> None:
-        """Do nothing: an app has no table of the policy's."""
 
     def compute(self, work: Work, client: ClientInfo) -> Future:
         """Compute the vector in this process, when it is collected."""
@@ -210,6 +228,8 @@ def private_mod(message: Message, context: Context, call_next: ClientAppCallable
     Declined
         For any refusal or failure, without its cause, which is in this client's log.
     """
+    if _TRAINS.get():
+        return call_next(message, context)
     return answered(message, context, call_next)
 
 
@@ -260,19 +280,38 @@ class PrivateClientApp(ClientApp):
     """A ClientApp behind :func:`private_mod`, of whose errors nothing leaves the node.
 
     Flower sends a server the text of whatever an app raises. The mod keeps back what is raised
-    within it; this also what lies around it: a lifespan function, and the mods themselves. These
-    are handed the context without the ids of run and node, too.
+    within it; here the whole app lies within: its lifespan function, its mods, and, where it is
+    named, its import. It runs where it trains or evaluates, and at no other stage.
 
     Parameters
     ----------
-    client_fn : callable, optional
-        As for Flower's.
+    client_fn : callable or str, optional
+        As for Flower's; or a name of a ClientApp, ``package.module:attribute``, which is imported
+        when it is its turn, and at no other stage.
     mods : list, optional
-        Further mods, behind :func:`private_mod`.
+        Further mods, behind :func:`private_mod`. An app that is named has its own.
+
+    Attributes
+    ----------
+    within : ClientApp or NamedApp
+        What the mod stands before.
+
+    Raises
+    ------
+    ValueError
+        If a name is none, or comes with mods.
     """
 
-    def __init__(self, client_fn: ClientFn | None = None, mods: list[Mod] | None = None) -> None:
-        super().__init__(client_fn, mods=[private_mod, *(mods or [])])
+    def __init__(
+        self, client_fn: ClientFn | str | None = None, mods: list[Mod] | None = None
+    ) -> None:
+        super().__init__()
+        if not isinstance(client_fn, str):
+            self.within: ClientApp | NamedApp = ClientApp(client_fn, mods=mods)
+            return
+        self.within = NamedApp(client_fn)
+        if mods:
+            raise self._named("its mods are those of its own ClientApp(mods=...)")
 
     def __call__(self, message: Message, context: Context) -> Message:
         """Answer a message.
@@ -283,21 +322,59 @@ class PrivateClientApp(ClientApp):
             For any refusal or failure, without its cause, which is in this client's log.
         """
         try:
-            return super().__call__(message, shown(context, context.state))
+            return private_mod(message, context, self.within)
         except Declined:
             raise
         except FAILURES:
             log.exception("the app failed outside of what it was asked")
             raise Declined(f"no answer: {flower_messages.OWN_LOG}") from None
 
+    def train(self, *arguments: Any, **named: Any) -> Callable[[Any], Any]:
+        """Register a function, as Flower's ClientApp does."""
+        return self._app().train(*arguments, **named)
+
+    def evaluate(self, *arguments: Any, **named: Any) -> Callable[[Any], Any]:
+        """Register a function, as Flower's ClientApp does."""
+        return self._app().evaluate(*arguments, **named)
+
+    def query(self, *arguments: Any, **named: Any) -> Callable[[Any], Any]:
+        """Register a function, as Flower's ClientApp does."""
+        return self._app().query(*arguments, **named)
+
+    def lifespan(self) -> Callable[[Any], Any]:
+        """Register a lifespan function, as Flower's ClientApp does."""
+        return self._app().lifespan()
+
+    def _app(self) -> ClientApp:
+        if isinstance(self.within, NamedApp):
+            raise self._named("its functions are registered with the app that it names")
+        return self.within
+
+    def _named(self, why: str) -> ValueError:
+        return ValueError(f"PrivateClientApp({getattr(self.within, 'reference', '')!r}): {why}")
+
+
+def _imported(app: ClientAppCallable) -> ClientAppCallable:
+    """Import an app that has been a name so far; one that is private already is what it wraps."""
+    if not isinstance(app, NamedApp):
+        return app
+    found = app.load()
+    if not isinstance(found, PrivateClientApp):
+        return found
+    if isinstance(found.within, NamedApp):
+        raise Declined(f"PrivateClientApp({app.reference!r}) names an app that names another")
+    return found.within
+
 
 def _called(call_next: ClientAppCallable, message: Message, context: Context) -> Message:
     """Call an app with a context whose state lacks what is ours: seeds of masks among it."""
     ours = {name: record for name, record in context.state.items() if name.startswith(_OURS)}
     its = shown(context, RecordDict({k: v for k, v in context.state.items() if k not in ours}))
+    token = _TRAINS.set(True)
     try:
         return call_next(message, its)
     finally:
+        _TRAINS.reset(token)
         changed = {k: v for k, v in its.state.items() if not k.startswith(_OURS)}
         for name in list(context.state):
             del context.state[name]

@@ -23,6 +23,9 @@ HELLO_TYPE: Final = "query.hello"
 OWN_LOG: Final = "the reason is in this client's log"
 """All that a server is told of a refusal or a failure."""
 
+BUSY: Final = f"this client answers another message; {OWN_LOG}"
+"""The same, of a refusal that time heals: whoever waits for this node may go on waiting."""
+
 PIGGYBACKED: Final = OPENING
 """Stages that may ride along with a message of the session before."""
 

@@ -8,41 +8,34 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict, UserConfig
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
-from zerosum.client.flower.app_request import AppRequest, only_arrays
+from zerosum.client.flower.app_request import AppRequest
 from zerosum.client.flower.arrays import ArrayLayout
-from zerosum.client.flower.request_digest import rebuilt, records_digest
 from zerosum.client.protocol import flower_messages
-from zerosum.client.protocol.noise_source import Entropy
-from zerosum.client.request import Kind
+from zerosum.client.request import Kind, ModelQuestion
 from zerosum.client.spec import PrivacySpec
 from zerosum.secagg.stages import OPENING, Stage
 from zerosum.server.config import ConfigError
-from zerosum.server.flower.app_grid import AppGrid
+from zerosum.server.flower.app_records import common_records, integers_of
+from zerosum.server.flower.app_run import AppRun
+from zerosum.server.flower.app_schedule import AppSchedule, Numbered
 from zerosum.server.flower.serving import SIMULATED
 from zerosum.server.privacy.noised_ratio import NoisedRatio, noised_ratio
 from zerosum.server.privacy.observers import OBSERVERS
 from zerosum.server.privacy.protections import evaluation_protection, question_of
 from zerosum.server.privacy.rounding import epsilon_text
-from zerosum.server.privacy.run_ledger import Figures, RunLedger
+from zerosum.server.privacy.run_ledger import Figures
 from zerosum.server.private_sum.aggregate import Aggregate
-from zerosum.server.private_sum.coordinator import (
-    Coordinator,
-    Nodes,
-    RoundAbandoned,
-)
+from zerosum.server.private_sum.coordinator import RoundAbandoned
+from zerosum.server.private_sum.sum_in_progress import Shape
 from zerosum.server.private_sum.transport import Traffic
-from zerosum.server.runs.left_out import LeftOut
 from zerosum.server.runs.records import RoundRecord, Summary
 from zerosum.server.runs.round_line import lies_in_words, lies_record
-from zerosum.server.runs.run_folder import RunFolder
 from zerosum.server.runs.run_outcome import charged, charged_in_words, nothing_learnt, values
-from zerosum.server.sampling import CohortSampler
 from zerosum.server.spec import Experiment
 from zerosum.server.training.adaptive_clip import Clip
 from zerosum.server.training.saturation_watch import CutWatch, cut_record, cuts_in_words
@@ -57,55 +50,6 @@ SKIPPED = (
 )
 
 
-@dataclass(frozen=True)
-class AppRun:
-    """The parts of a run with somebody else's strategy.
-
-    Parameters
-    ----------
-    experiment : Experiment
-        Checked, with its noise multiplier resolved.
-    nodes : Nodes
-        All clients.
-    grid : AppGrid
-        Carries the coordinator's stages.
-    coordinator : Coordinator
-        Runs the private sums.
-    ledger : RunLedger
-        Charged ahead of each.
-    folder : RunFolder
-        Where everything is written.
-    entropy : Entropy
-        Draws cohorts and groups.
-    weight_key : str
-        Name of the number of examples in the strategy's metrics.
-    metrics : mapping of str to float
-        Metrics that an evaluation sums, and their largest magnitudes.
-    run_config : mapping
-        The run config that every app is handed in its context.
-    left_out : LeftOut
-        Clients who are not asked, whoever draws them.
-    own_cohorts : bool
-        Whether cohorts are the strategy's; otherwise ``experiment.sampling`` draws them.
-    simulated : bool
-        Whether Flower's simulation runtime plays the nodes.
-    """
-
-    experiment: Experiment
-    nodes: Nodes
-    grid: AppGrid
-    coordinator: Coordinator
-    ledger: RunLedger
-    folder: RunFolder
-    entropy: Entropy
-    weight_key: str
-    left_out: LeftOut
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    run_config: UserConfig = field(default_factory=dict)
-    own_cohorts: bool = True
-    simulated: bool = False
-
-
 class AppRounds:
     """Answers a strategy's messages.
 
@@ -118,18 +62,13 @@ class AppRounds:
 
     def __init__(self, run: AppRun, initial: ArrayRecord) -> None:
         self._run = run
-        self._index_of = {node: index for index, node in run.nodes.by_index.items()}
-        self._integers = {
-            name: array.numpy().dtype
-            for name, array in initial.items()
-            if array.numpy().dtype.kind in "iub"
-        }
+        self._integers = integers_of(initial)
+        self._length = ArrayLayout.of(initial).length
         self._clip = Clip(run.experiment.privacy)
-        self._sampler = CohortSampler(run.experiment.sampling, len(run.nodes), run.entropy)
-        self._number = run.ledger.last_round
         self._round = max((record.round for record in run.folder.read_rounds()), default=0)
+        self._schedule = AppSchedule(run, self._round + run.rounds)
         self._record: RoundRecord | None = None
-        self._cuts = CutWatch(run.experiment, len(run.nodes), ArrayLayout.of(initial).length)
+        self._cuts = CutWatch(run.experiment, len(run.nodes), self._length)
         self._skipped = False
         self._trained: list[RoundRecord] = []
 
@@ -194,13 +133,14 @@ class AppRounds:
         self._flush()
         self._round += 1
         started = time.perf_counter()
-        cohort, expected, out = self._cohort(messages, "train")
-        request = self._request(messages, "train", self._clip.privacy)
+        asked = self._schedule.asked(messages, self._round, "train")
+        expected = asked.expected
+        request = self._request(messages, "train")
         before = values(self._run.ledger.figures())
-        self._record = RoundRecord(round=self._round, cohort=len(cohort))
-        if out:
-            self._note(left_out=out)
-        aggregate = self._sum(request, cohort, messages[0].metadata.message_type)
+        self._record = RoundRecord(round=self._round, cohort=len(asked.cohort))
+        if asked.left_out:
+            self._note(left_out=asked.left_out)
+        aggregate = self._sum(request, asked.cohort, messages[0].metadata.message_type)
         replies = []
         if aggregate is not None:
             replies = [Message(self._reply(request, aggregate, expected), reply_to=messages[0])]
@@ -234,10 +174,9 @@ class AppRounds:
                 log.warning(SKIPPED)
             self._skipped = True
             return []
-        cohort, _, _ = self._cohort(messages, "evaluate")
-        privacy = evaluation_privacy(self._run.experiment, bounds)
-        request = self._request(messages, "evaluate", privacy)
-        aggregate = self._sum(request, cohort, messages[0].metadata.message_type)
+        asked = self._schedule.asked(messages, self._round, "evaluate")
+        request = self._request(messages, "evaluate")
+        aggregate = self._sum(request, asked.cohort, messages[0].metadata.message_type)
         if aggregate is None:
             return []
         *sums, count = aggregate.total.tolist()
@@ -257,39 +196,56 @@ class AppRounds:
         content = RecordDict({"metrics": MetricRecord({**found, self._run.weight_key: count})})
         return [Message(content, reply_to=messages[0])]
 
-    def _request(self, messages: Sequence[Message], kind: Kind, privacy: PrivacySpec) -> AppRequest:
+    def _request(self, messages: Sequence[Message], kind: Kind) -> AppRequest:
         """Return what all clients are asked."""
-        question = question_of(
-            self._run.experiment,
-            self._round,
-            len(self._run.nodes),
-            kind,
-            noise_draw="per_client",
-        ).model_copy(update={"privacy": privacy})
         return AppRequest.of(
-            question,
-            self._records(messages),
+            self._question(kind),
+            common_records(messages, self._integers),
             message_type=messages[0].metadata.message_type,
             run_config=self._run.run_config,
             weight_key=self._run.weight_key,
             metrics=self._run.metrics if kind == "evaluate" else {},
         )
 
+    def _question(self, kind: Kind) -> ModelQuestion:
+        run = self._run
+        privacy = self._clip.privacy
+        if kind == "evaluate":
+            privacy = evaluation_privacy(run.experiment, run.metrics)
+        return question_of(
+            run.experiment, self._round, len(run.nodes), kind, noise_draw="per_client"
+        ).model_copy(update={"privacy": privacy})
+
+    def _shape(self, kind: Kind) -> Shape:
+        """Return the shape of a request of a kind, before the strategy makes it."""
+        question = self._question(kind)
+        dimension = self._length + (question.training.weighting == "examples")
+        if kind == "evaluate":
+            dimension = len(self._run.metrics) + 1
+        return Shape(
+            question.privacy,
+            question.encoding,
+            dimension,
+            question.seed,
+            question.noise_draw,
+        )
+
     def _sum(
         self, request: AppRequest, cohort: tuple[int, ...], message_type: str
     ) -> Aggregate | None:
         """Run one private sum; None if it is abandoned."""
-        self._number += 1
-        kind = request.question.kind
-        groups = self._sampler.split(cohort, self._run.experiment.secagg.groups, self._number, kind)
+        kind, shape = request.question.kind, Shape.of(request)
         self._run.grid.carry(request.records, message_type)
+        numbered = self._schedule.plan(kind, cohort, shape)
         try:
-            aggregate = self._run.coordinator.private_sum(
-                request,
-                groups,
-                round=self._number,
-                charge=self._run.ledger.charging(self._number, 0, kind, groups),
-            )
+            try:
+                aggregate = self._opened(request, numbered)
+            except RoundAbandoned as abandoned:
+                # Whoever was away while it was prepared may be back, and was asked for nothing.
+                if not numbered.prepared or abandoned.traffic.exchanges:
+                    raise
+                log.debug("round %d, %s: prepared in vain: %s", self._round, kind, abandoned)
+                aggregate = self._opened(request, self._schedule.anew(kind, cohort, shape))
             if kind == "train":
                 self._note(**cut_record(aggregate))
             self._cuts.check(aggregate, kind)
@@ -308,6 +264,19 @@ class AppRounds:
             self._note(**_cost(aggregate.traffic, request))
         return aggregate
 
+    def _opened(self, request: AppRequest, numbered: Numbered) -> Aggregate:
+        """Open a sum, and prepare the one after it with its messages."""
+        plan, kind = numbered.plan, numbered.kind
+        following = self._schedule.foreseen(numbered, self._round, self._shape)
+        if following is not None:
+            self._run.coordinator.prepare(following.plan)
+        return self._run.coordinator.private_sum(
+            request,
+            plan.groups,
+            round=plan.round,
+            charge=self._run.ledger.charging(plan.round, 0, kind, plan.groups),
+        )
+
     def _leave_out(self, traffic: Traffic) -> None:
         """Do without those who were proved to lie, from the next round on."""
         self._run.left_out.add(traffic.liars, round=self._round, since=self._round + 1)
@@ -325,54 +294,6 @@ class AppRounds:
                 return 0 * aggregate.total[:-1], survivors
             return aggregate.total[:-1] / weight, max(1, round(weight * training.max_examples))
         return aggregate.total / survivors, survivors
-
-    def _cohort(
-        self, messages: Sequence[Message], purpose: str
-    ) -> tuple[tuple[int, ...], float, int]:
-        """Return who is asked, by index, what a noised sum is divided by, and how many are not.
-
-        Those who are left out count in the divisor, as they do in a cohort that is drawn.
-        """
-        drawn, expected = self._drawn(messages, purpose)
-        cohort = self._run.left_out.without(drawn, self._round)
-        return cohort, expected, len(drawn) - len(cohort)
-
-    def _drawn(self, messages: Sequence[Message], purpose: str) -> tuple[tuple[int, ...], float]:
-        if not self._run.own_cohorts:
-            return self._sampler.draw(self._round, purpose), self._sampler.expected_cohort
-        nodes = [message.metadata.dst_node_id for message in messages]
-        unknown = [node for node in nodes if node not in self._index_of]
-        if unknown or len(set(nodes)) < len(nodes):
-            raise ConfigError(
-                f"the strategy asks nodes {unknown or nodes}: each node of the roster at most once"
-            )
-        return tuple(sorted(self._index_of[node] for node in nodes)), float(len(nodes))
-
-    def _records(self, messages: Sequence[Message]) -> RecordDict:
-        """Return what all clients are sent, with integers as integers."""
-        first = messages[0].content
-        others = {id(message.content): message.content for message in messages}
-        try:
-            digests = {records_digest(rebuilt(content)) for content in others.values()}
-            arrays = only_arrays(first)
-        except ValueError as error:
-            raise ConfigError(f"the strategy's message: {error}") from None
-        if len(digests) > 1:
-            raise ConfigError(
-                "the strategy sends its clients different messages: a private sum asks everybody "
-                "the same, in the same order"
-            )
-        name = next(iter(first.array_records))
-        return RecordDict({**first, name: self._with_integers(arrays)})
-
-    def _with_integers(self, arrays: ArrayRecord) -> ArrayRecord:
-        """Return arrays in which those that began as integers are integers again."""
-        kept = {
-            name: Array(np.asarray(np.rint(arrays[name].numpy()), dtype=dtype))
-            for name, dtype in self._integers.items()
-            if name in arrays and arrays[name].numpy().dtype != dtype
-        }
-        return ArrayRecord({**arrays, **kept}) if kept else arrays
 
     def _epsilons(self) -> dict[str, float]:
         """Return every observer's epsilon so far; nothing where no noise is promised."""
@@ -443,6 +364,7 @@ def _cost(traffic: Traffic, request: AppRequest) -> dict[str, Any]:
         "dropouts": {stage: len(who) for stage, who in traffic.dropouts.items()},
         "bytes_up_per_client": sum(up) / len(up) if up else 0.0,
         "bytes_down_per_client": (sum(down) + carried) / len(down) if down else 0.0,
+        "exchanges": traffic.exchanges,
         "stage_seconds": {stage: round(spent, 4) for stage, spent in traffic.seconds.items()},
         **({"refused": dict(traffic.refused)} if traffic.refused else {}),
         **lies_record(traffic),

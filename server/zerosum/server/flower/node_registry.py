@@ -3,16 +3,16 @@
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 
-from flwr.app import Message
+from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
 from zerosum.client.protocol import flower_messages
-from zerosum.client.protocol.training_outcomes import quoted
 from zerosum.secagg import Roster
 from zerosum.server.config import ConfigError
+from zerosum.server.flower.hello_refusals import MOST_NAMED, HelloRefusals, in_words, named
 from zerosum.server.private_sum.coordinator import Nodes
 from zerosum.server.private_sum.transport import poll
 from zerosum.server.spec import DeploymentSpec
@@ -22,14 +22,12 @@ log = logging.getLogger("zerosum.server")
 HELLO_SECONDS = 2.0
 """Pause between two looks for nodes."""
 
-LONGEST_HELLO_SECONDS = 60.0
-"""The longest pause before a node that refuses is asked again."""
+OFFSET_SECONDS, MOST_OFFSET_SECONDS = 5.0, 120.0
+"""For which nodes may be numbered from another number than 0 on, before it is said and before
+nobody waits for the missing ones. An offset is a gap until all are there: no server can tell."""
 
-Refused = Callable[[int, str], None]
-"""Told of a node that answers with an error, and of its text."""
-
-MOST_NAMED = 10
-"""Missing clients that are named."""
+Refused = Callable[[int, Error], None]
+"""Told of a node that answers with an error, and of that."""
 
 PRESENT_SECONDS = 0.2
 """The same, for nodes that Flower's simulation runtime is making."""
@@ -60,7 +58,7 @@ def meet(grid: Grid, spec: DeploymentSpec, roster: Roster | None) -> Nodes:
     if roster is not None and list(roster.entries) != list(range(len(roster))):
         raise ConfigError(
             f"roster {spec.roster or 'of ZEROSUM_ROSTER'}: it has clients "
-            f"{_some(roster.entries)}, and needs 0 to {len(roster) - 1}: sign one without gaps"
+            f"{named(roster.entries)}, and needs 0 to {len(roster) - 1}: sign one without gaps"
         )
     return Nodes(wait_for_nodes(grid, spec, None if roster is None else len(roster)), roster)
 
@@ -89,64 +87,86 @@ def wait_for_nodes(grid: Grid, spec: DeploymentSpec, expected: int | None = None
     Raises
     ------
     ConfigError
-        If somebody is still missing after ``start_timeout``: it says who.
+        If somebody is still missing after ``start_timeout``: it says who. Sooner, if everybody
+        refuses, or is numbered from another number than 0 on.
     """
     deadline = time.monotonic() + spec.start_timeout
     claims: dict[int, int | None] = {}
-    refusals = _Refusals()
+    refusals, offset, least = HelloRefusals(), _Offset(), expected or spec.min_nodes
     while True:
         online = list(grid.get_node_ids())
         new = [node for node in online if node not in claims and refusals.over(node)]
         for node, index in _hellos(grid, new, spec, refusals.note):
-            _warn_of_claim(node, index, _first(claims, online), expected)
-            claims[node] = index if _belongs(index, expected) else None
-        found = _first(claims, grid.get_node_ids())
+            _warn_of_claim(node, index, _first(claims, online, expected), expected)
+            claims[node] = index
+        online = list(grid.get_node_ids())
+        found = _first(claims, online, expected)
         count = expected or max(spec.min_nodes, 1 + max(found, default=0))
         if len(found) == count:
             return dict(sorted(found.items()))
+        if why := refusals.final(online, least):
+            raise ConfigError(why)
+        said = [claims[node] for node in online if node in claims]
+        offset.check(said, len(said) < len(online), least)
         if time.monotonic() > deadline:
             raise _missing(found, count, spec, _answers(grid.get_node_ids(), claims, refusals))
         time.sleep(HELLO_SECONDS)
 
 
 @dataclass
-class _Refusals:
-    """Nodes that answered hello with an error, and how long each is left alone.
+class _Offset:
+    """Clients that are numbered without a gap, but not from 0 on, and since when they have been.
 
-    Each hello is a process on the node, and a line in its log: one that refuses is asked again
-    after twice as long each time. It may be busy, or be set right meanwhile.
+    Numbers that begin with 1 look like that, and so do nodes of which the first is late.
     """
 
-    counts: dict[int, int] = field(default_factory=dict)
-    until: dict[int, float] = field(default_factory=dict)
+    range: tuple[int, int] | None = None
+    since: float = 0.0
+    said: bool = False
 
-    def note(self, node: int, reason: str) -> None:
-        """Count a refusal; the first of a node is logged."""
-        count = self.counts[node] = self.counts.get(node, 0) + 1
-        pause = min(HELLO_SECONDS * 2 ** min(count, 10), LONGEST_HELLO_SECONDS)
-        self.until[node] = time.monotonic() + pause
-        if count > 1:
+    def check(self, claimed: Iterable[int | None], silent: bool, least: int) -> None:
+        """Say so after a moment, and end the wait where nobody has come for a while.
+
+        Parameters
+        ----------
+        claimed : iterable of int or None
+            What the connected nodes say that they are.
+        silent : bool
+            Whether others are connected that did not say.
+        least : int
+            Nodes that the run is for.
+
+        Raises
+        ------
+        ConfigError
+            If it has been so for ``MOST_OFFSET_SECONDS``.
+        """
+        indices = {index for index in claimed if index is not None}
+        first, last = min(indices, default=0), max(indices, default=0)
+        whole = first > 0 and len(indices) == last - first + 1 >= least and not silent
+        found = (first, last) if whole else None
+        if found != self.range:
+            self.range, self.since, self.said = found, time.monotonic(), False
+        passed = time.monotonic() - self.since
+        if found is None or passed < OFFSET_SECONDS:
             return
-        if flower_messages.OWN_LOG in reason:
-            log.warning(
-                "node %d refuses to say which client it is: the reason is in that node's own log",
-                node,
-            )
-            return
-        log.warning(
-            "node %d answers hello with an error (%s): its ClientApp needs "
-            "zerosum.client.flower.private_mod.private_mod, first among its mods, or is "
-            "zerosum.client.flower.client_app:app, and its node config partition-id and state-dir",
-            node,
-            quoted(reason),
+        if passed >= MOST_OFFSET_SECONDS:
+            raise ConfigError(self._in_words(first, last))
+        if not self.said:
+            log.warning("%s", self._in_words(first, last))
+            self.said = True
+
+    @staticmethod
+    def _in_words(first: int, last: int) -> str:
+        return (
+            f"node config partition-id: the connected nodes are clients {first} to {last}, and "
+            f"none is client 0: number them from 0 to {last - first}, or start the missing ones"
         )
 
-    def over(self, node: int) -> bool:
-        """Return whether a node may be asked again."""
-        return time.monotonic() >= self.until.get(node, 0.0)
 
-
-def _answers(online: Iterable[int], claims: Mapping[int, int | None], refusals: _Refusals) -> str:
+def _answers(
+    online: Iterable[int], claims: Mapping[int, int | None], refusals: HelloRefusals
+) -> str:
     """Say how many of the connected nodes answered what."""
     there = set(online)
     refused = len(refusals.counts.keys() & there - claims.keys())
@@ -158,17 +178,19 @@ def _answers(online: Iterable[int], claims: Mapping[int, int | None], refusals: 
     )
 
 
-def _first(claims: Mapping[int, int | None], online: Iterable[int]) -> dict[int, int]:
+def _first(
+    claims: Mapping[int, int | None], online: Iterable[int], expected: int | None
+) -> dict[int, int]:
     """Return the node of each client: of those online, the first that claimed to be it."""
     there, found = set(online), dict[int, int]()
     for node, index in claims.items():
-        if index is not None and node in there:
+        if index is not None and _belongs(index, expected) and node in there:
             found.setdefault(index, node)
     return found
 
 
-def _belongs(index: int | None, expected: int | None) -> bool:
-    return index is not None and index >= 0 and (expected is None or index < expected)
+def _belongs(index: int, expected: int | None) -> bool:
+    return index >= 0 and (expected is None or index < expected)
 
 
 def _warn_of_claim(
@@ -191,14 +213,9 @@ def _missing(
     absent = islice((index for index in range(count) if index not in found), MOST_NAMED + 1)
     return ConfigError(
         f"deployment.start_timeout = {spec.start_timeout:g}: {count - len(found)} of {count} "
-        f"clients have not said hello: {_some(absent)}; {answers}; start their nodes, look into "
+        f"clients have not said hello: {named(absent)}; {answers}; start their nodes, look into "
         "their logs, or wait longer"
     )
-
-
-def _some(indices: Iterable[int]) -> str:
-    first = list(islice(indices, MOST_NAMED + 1))
-    return ", ".join(map(str, first[:MOST_NAMED])) + (", …" if len(first) > MOST_NAMED else "")
 
 
 def simulated_nodes(grid: Grid) -> dict[int, int]:
@@ -223,14 +240,16 @@ def simulated_nodes(grid: Grid) -> dict[int, int]:
     """
     found: dict[int, int] = {}
     greeted: set[int] = set()
+    refusals = HelloRefusals()
     while new := [node for node in _present(grid) if node not in greeted]:
-        for node, index in _read(grid.send_and_receive(_questions(new))):
+        for node, index in _read(grid.send_and_receive(_questions(new)), refusals.note):
             _enter(node, index, found)
         greeted.update(new)
     if len(found) < len(greeted):
+        reason = next(iter(refusals.reasons.values()), "")
         raise ConfigError(
-            f"{len(greeted) - len(found)} of {len(greeted)} simulated nodes said no hello: the log "
-            "above has their reasons"
+            f"{len(greeted) - len(found)} of {len(greeted)} simulated nodes said no hello: "
+            + (in_words(reason) if reason else "the log above has their reasons")
         )
     return _complete(found)
 
@@ -314,7 +333,7 @@ def _hellos(
     grid: Grid,
     nodes: Iterable[int],
     spec: DeploymentSpec,
-    refused: Refused = lambda node, reason: None,
+    refused: Refused = lambda node, error: None,
 ) -> Iterator[tuple[int, int | None]]:
     """Ask nodes which client they are; yield those that answer, with None for nonsense."""
     messages = _questions(nodes)
@@ -329,12 +348,12 @@ def _questions(nodes: Iterable[int]) -> list[Message]:
 
 
 def _read(
-    replies: Iterable[Message], refused: Refused = lambda node, reason: None
+    replies: Iterable[Message], refused: Refused = lambda node, error: None
 ) -> Iterator[tuple[int, int | None]]:
     for reply in replies:
         node = reply.metadata.src_node_id
         if not reply.has_content():
-            refused(node, reply.error.reason or "")
+            refused(node, reply.error)
             continue
         try:
             yield node, flower_messages.int_field(reply.content, "index")

@@ -45,7 +45,8 @@ from zerosum.secagg import Roster
 from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.config import ConfigError, parse_experiment
 from zerosum.server.flower.app_grid import AppGrid, StrategyGrid
-from zerosum.server.flower.app_rounds import AppRounds, AppRun, evaluation_privacy, in_words
+from zerosum.server.flower.app_rounds import AppRounds, evaluation_privacy, in_words
+from zerosum.server.flower.app_run import AppRun
 from zerosum.server.flower.node_registry import meet
 from zerosum.server.flower.serving import (
     ONE_PROCESS,
@@ -427,6 +428,7 @@ class PrivateStrategy(Strategy):
             entropy=self.entropy,
             weight_key=str(getattr(self._strategy, "weighted_by_key", "num-examples")),
             left_out=LeftOut.of(folder, experiment.deployment, nodes.roster),
+            rounds=rounds,
             metrics=self._metrics,
             run_config=_run_config(grid) if self._run_config is None else self._run_config,
             own_cohorts=self._own_cohorts,
@@ -442,6 +444,7 @@ class PrivateStrategy(Strategy):
 
     def _simulated(self, grid: AppGrid, experiment: Experiment) -> Nodes:
         """Greet the nodes that Flower's simulation runtime plays."""
+        log.warning("PrivateStrategy: %s", ONE_PROCESS)
         return simulated_app_nodes(grid, experiment.deployment.min_nodes)
 
     def _coordinator(
@@ -458,6 +461,7 @@ class PrivateStrategy(Strategy):
             # Simulated nodes take turns on a few actors: all answer in the end, by an error if need
             # be. They keep the lines of one session at a time, so nothing may ride along.
             timeouts=None if simulated else experiment.deployment,
+            pipeline=experiment.deployment.pipeline and not simulated,
         )
 
     def _ledger(

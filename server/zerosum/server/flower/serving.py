@@ -214,7 +214,6 @@ def simulated_app_nodes(grid: Grid, least: int) -> Nodes:
     ConfigError
         If one does not answer as it should, or there are too few.
     """
-    log.warning("%s", ONE_PROCESS)
     by_index = simulated_nodes(grid)
     if len(by_index) < least:
         raise ConfigError(

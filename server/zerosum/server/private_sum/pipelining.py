@@ -76,7 +76,7 @@ class PipelinedExchange:
         # Clients raised their mark when they were asked for this one's keys: an older session is
         # stale to them, and is never asked for.
         for number in [number for number in self._prepared if number < _number(plan)]:
-            log.warning("round %d was prepared and is not asked for", number[0])
+            log.debug("round %d was prepared and is not asked for", number[0])
             del self._prepared[number]
         return prepared
 

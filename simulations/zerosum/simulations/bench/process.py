@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 # Threads of the linear algebra would use CPU time that a client on one core does not have.
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-_KINDS = ("session", "liars", "primitives", "flower", "memory", "noise", "dpsgd")
+_KINDS = ("session", "liars", "primitives", "flower", "rounds", "memory", "noise", "dpsgd")
 
 
 class BenchError(Exception):
@@ -32,7 +32,8 @@ def measure(kind: str, settings: Values, time_limit: float | None = None) -> Val
     Parameters
     ----------
     kind : str
-        ``session``, ``liars``, ``primitives``, ``flower``, ``memory``, ``noise`` or ``dpsgd``: the
+        ``session``, ``liars``, ``primitives``, ``flower``, ``rounds``, ``memory``, ``noise`` or
+        ``dpsgd``: the
         module whose ``run`` is called.
     settings : dict
         Its keyword arguments, as JSON carries them.
@@ -116,11 +117,14 @@ def main(kind: str) -> None:
     Raises
     ------
     BenchError
-        If there is no such benchmark.
+        If there is no such benchmark, or what it measures is not installed.
     """
     if kind not in _KINDS:
         raise BenchError(f"no benchmark {kind!r}; there are {', '.join(_KINDS)}")
-    module = importlib.import_module(f"zerosum.simulations.bench.{kind}")
+    try:
+        module = importlib.import_module(f"zerosum.simulations.bench.{kind}")
+    except ImportError as error:
+        raise BenchError(f"the {kind} benchmark needs what is not installed: {error}") from None
     figures = module.run(**json.load(sys.stdin))
     json.dump(
         {**figures, "processor": processor(), "python": platform.python_version()}, sys.stdout

@@ -7,15 +7,14 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from zerosum.secagg.stages import Stage
 from zerosum.server.config import ConfigError
 from zerosum.simulations.bench.measured_turns import MeasuredTurns
 from zerosum.simulations.bench.process import BenchError, Values, measure
 from zerosum.simulations.commands.bench_all import all_figures
 from zerosum.simulations.commands.bench_engine import engine
 from zerosum.simulations.commands.bench_start import start
+from zerosum.simulations.commands.bench_versus import figure_table, versus_flower
 from zerosum.simulations.commands.completions import words
 from zerosum.simulations.terminal.command_line import CommandApp
 from zerosum.simulations.terminal.progress import ProgressBar
@@ -112,8 +111,12 @@ def secagg(
         int | None,
         typer.Option(help="Measure unmasking with this many clients that lie instead.", min=0),
     ] = None,
-    repeats: Annotated[int, typer.Option(help="Turns of each, with --liars.", min=1)] = 5,
-    versus: Annotated[Rival | None, typer.Option(help="Compare a client's work.")] = None,
+    repeats: Annotated[
+        int, typer.Option(help="Turns of each, with --liars or --versus.", min=1)
+    ] = 5,
+    versus: Annotated[
+        Rival | None, typer.Option(help="Compare a client's work, and whole rounds.")
+    ] = None,
     time_limit: Annotated[
         float,
         typer.Option(
@@ -157,7 +160,10 @@ def secagg(
                     result["default_graph"] = beside
                     console.print(_on_the_default_graph(beside), highlight=False, soft_wrap=True)
             if versus is not None:
-                result["versus"] = {versus.value: _versus_flower(console, result, time_limit)}
+                compared = versus_flower(
+                    console, result, {**settings, "repeats": repeats, "time_limit": time_limit}
+                )
+                result["versus"] = {versus.value: compared}
     _write(json_file, result)
 
 
@@ -194,7 +200,7 @@ def dpsgd(
         extra = None if peers is None else str(peers)
         result = measure("dpsgd", {"batch": batch, "seconds": seconds, "peers": extra})
     _write(json_file, result)
-    table = _table(
+    table = figure_table(
         f"One step at batch {batch}, one core: CPU time, medians of turns",
         "model", "method", "ms", "of plain", "of ours",
     )  # fmt: skip
@@ -296,15 +302,8 @@ def _print_liars(console: Console, result: Values) -> Values:
     return result
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 2))
-    for place, column in enumerate(columns):
-        table.add_column(column, justify="right" if place else "left")
-    return table
-
-
 def _print_session(console: Console, result: Values) -> Values:
-    table = _table(
+    table = figure_table(
         f"{result['n']:,} clients ({result['n'] - result['survivors']:,} dropouts), "
         f"d = {result['d']:,} of {result['ring_bits']} bits, {result['server']} server\n"
         f"k = {result['degree']:,}, t = {result['threshold']:,}, "
@@ -372,7 +371,7 @@ def _times(who: str, result: Values, key: str) -> str:
 
 
 def _print_noise(console: Console, result: Values) -> None:
-    table = _table(
+    table = figure_table(
         "Integer noise, one core", "law", "std", "sampler", "million/s", "tau", "table, s"
     )
     for row in result["rows"]:
@@ -406,7 +405,7 @@ def _costs(row: Values) -> tuple[str, ...]:
 
 
 def _print_primitives(console: Console, result: Values) -> None:
-    table = _table(
+    table = figure_table(
         f"Mask expansion against raw {result['cipher']}, one core",
         "d",
         "streams",
@@ -425,39 +424,7 @@ def _print_primitives(console: Console, result: Values) -> None:
             f"{row['ratio_median']:.0%}",
         )
     console.print(table)
-    rates = _table("Rates, one core", "operation", "value", "")
+    rates = figure_table("Rates, one core", "operation", "value", "")
     for row in result["rates"]:
         rates.add_row(row["name"], f"{row['value']:,.3g}", row["unit"])
     console.print(rates)
-
-
-def _versus_flower(console: Console, result: Values, time_limit: float) -> Values:
-    settings = {key: result[key] for key in ("degree", "d", "threshold", "bits")}
-    theirs = measure("flower", {**settings, "time_limit": time_limit}, 4 * time_limit + 60)
-    theirs["ratio"] = theirs["client_cpu_s"] / result["client_cpu_s"]
-    label = "Flower SecAgg+"
-    if theirs["extrapolated"]:
-        label += f" (extrapolated from {theirs['measured_degree']} neighbours)"
-    table = _table(
-        f"One client, {result['degree']:,} neighbours, CPU s", "", "ours", label, "ratio"
-    )
-    stages = result["stages"]
-    ours = {
-        "keys": stages[Stage.ADVERTISE]["client_cpu_s"],
-        "shares": stages[Stage.SHARE]["client_cpu_s"],
-        "masked vector": stages[Stage.CONTRIBUTE]["client_cpu_s"],
-        Stage.UNMASK: sum(
-            stages[name]["client_cpu_s"] for name in (Stage.CONFIRM, Stage.UNMASK) if name in stages
-        ),
-    }
-    for (name, own), other in zip(ours.items(), theirs["stages"].values(), strict=True):
-        table.add_row(name, f"{own:.4f}", f"{other:.4f}", f"{other / own:,.1f}")
-    table.add_row(
-        "all",
-        f"{result['client_cpu_s']:.4f}",
-        f"{theirs['client_cpu_s']:.4f}",
-        f"{theirs['ratio']:,.1f}",
-        style="bold",
-    )
-    console.print(table)
-    return theirs

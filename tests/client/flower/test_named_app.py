@@ -1,0 +1,93 @@
+"""An app that is known by its name is imported where it trains, and nowhere else."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+from flwr.app import RecordDict
+
+from zerosum.client import PrivateClientApp
+from zerosum.client.flower.named_app import NamedApp
+from zerosum.client.protocol.admission import Declined
+
+APP = """
+from flwr.clientapp import ClientApp
+{imports}
+
+def mod(message, context, call_next):
+    return call_next(message, context)
+
+app = ClientApp(mods=[mod])
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Return a function that writes an app into a package and returns its reference."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    folder = tmp_path / "quickstart_named"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+
+    def write(imports=""):
+        (folder / "client_app.py").write_text(APP.format(imports=imports))
+        return f"{folder.name}.client_app:app"
+
+    yield write
+    for module in [each for each in sys.modules if each.partition(".")[0] == folder.name]:
+        del sys.modules[module]
+
+
+@pytest.mark.parametrize(
+    "name", ["", "app", "client_app:", ":app", "a/b:app", "client app:app", "a..b:app", "a:b:c"]
+)
+def test_what_names_no_app_is_refused_where_it_is_written(name):
+    with pytest.raises(ValueError, match="write its module and its attribute"):
+        PrivateClientApp(name)
+
+
+def test_an_app_with_mods_or_functions_of_its_own_takes_no_others():
+    with pytest.raises(ValueError, match=r"PrivateClientApp\('a:b'\): its mods"):
+        PrivateClientApp("a:b", mods=[lambda message, context, call_next: message])
+    app = PrivateClientApp("a:b")
+    for register in (app.train, app.evaluate, app.query, app.lifespan):
+        with pytest.raises(ValueError, match="registered with the app that it names"):
+            register()
+
+
+def test_a_check_imports_nothing_but_the_package(package):
+    reference = package(imports="raise RuntimeError('imported')")
+    NamedApp(reference).check()
+    assert reference.partition(":")[0] not in sys.modules
+
+
+@pytest.mark.parametrize("module", ["no_such_package_here.client_app", "json.no_such_module"])
+def test_a_module_that_is_not_there_is_declined_at_hello(module):
+    with pytest.raises(Declined, match=rf'PrivateClientApp\("{module}:app"\) cannot be used'):
+        NamedApp(f"{module}:app").check()
+
+
+@pytest.mark.parametrize("why", ["raise OSError('no disk')", "raise SystemExit('no disk')"])
+def test_an_app_that_cannot_be_imported_declines(package, why, caplog):
+    with pytest.raises(Declined, match=r"cannot be used: .*no disk"):
+        NamedApp(package(imports=why)).load()
+    assert "Traceback" in caplog.text
+
+
+@pytest.mark.parametrize(("attribute", "why"), [("mod", "a function"), ("apq", "no attribute")])
+def test_a_name_of_anything_else_declines(package, attribute, why):
+    module = package().partition(":")[0]
+    with pytest.raises(Declined, match=why):
+        NamedApp(f"{module}:{attribute}").load()
+
+
+def message(kind="train"):
+    metadata = SimpleNamespace(message_type=kind)
+    return SimpleNamespace(metadata=metadata, content=RecordDict(), has_content=lambda: True)
+
+
+def test_an_app_that_is_not_asked_yet_declines_plain_messages_without_its_import(package):
+    reference = package()
+    with pytest.raises(Declined, match="only private sums"):
+        PrivateClientApp(reference)(message(), None)
+    assert reference.partition(":")[0] not in sys.modules
