@@ -257,8 +257,8 @@ def write_run(folder):
     """Write what PrivateStrategy does: two rounds that were completed."""
     folder.mkdir(parents=True)
     RunFolder(folder).write_config(load_experiment("digits", ["rounds=2"]))
-    lines: list[dict[str, Any]] = [{"round": n, "status": "completed", "epsilon": {}, "cohort": 2, "survivors": 2,
-              "seconds": 1.5} for n in (1, 2)]  # fmt: skip
+    line: dict[str, Any] = {"status": "completed", "epsilon": {}, "cohort": 2, "survivors": 2}
+    lines = [line | {"round": number, "seconds": 1.5} for number in (1, 2)]
     (folder / METRICS).write_text("".join(json.dumps(line) + "\n" for line in lines))
     bound = no_bound("sum", 1e-3, "no noise", unit="client")
     RunFolder(folder).write_summary(Summary(rounds=2, server="malicious", epsilon={"sum": bound}))
