@@ -245,9 +245,9 @@ class AppRounds:
         self, request: AppRequest, cohort: tuple[int, ...], message_type: str
     ) -> Aggregate | None:
         """Run one private sum; None if it is abandoned."""
-        kind, shape = request.question.kind, Shape.of(request)
+        kind = request.question.kind
         self._run.grid.carry(request.records, message_type)
-        numbered = self._schedule.plan(kind, cohort, shape)
+        numbered = self._schedule.plan(kind, cohort, Shape.of(request))
         try:
             try:
                 aggregate = self._opened(request, numbered)
@@ -256,7 +256,7 @@ class AppRounds:
                 if not numbered.prepared or abandoned.traffic.exchanges:
                     raise
                 log.debug("round %d, %s: prepared in vain: %s", self._round, kind, abandoned)
-                aggregate = self._opened(request, self._schedule.anew(kind, cohort, shape))
+                aggregate = self._opened(request, self._schedule.instead(numbered))
             if kind == "train":
                 self._note(**cut_record(aggregate))
             self._cuts.check(aggregate, kind)

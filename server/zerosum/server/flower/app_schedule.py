@@ -175,6 +175,22 @@ class AppSchedule:
         groups = self._sampler.split(cohort, self._run.experiment.secagg.groups, self._number, kind)
         return Numbered(kind, cohort, SumPlan(groups, self._number, 0, shape))
 
+    def instead(self, vain: Numbered) -> Numbered:
+        """Return a sum in the place of one whose preparation failed: a preparation in vain, too.
+
+        Parameters
+        ----------
+        vain : Numbered
+            As :meth:`plan` returned it, prepared.
+
+        Returns
+        -------
+        Numbered
+            Of the same kind and cohort, under the next number.
+        """
+        self._hits, self._misses = self._hits - 1, self._misses + 1
+        return self.anew(vain.kind, vain.cohort, vain.plan.shape)
+
     def foreseen(
         self, now: Numbered, round: int, shape: Callable[[Kind], Shape]
     ) -> Numbered | None:
