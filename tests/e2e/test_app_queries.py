@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from zerosum.server.analytics.asks import QueryAbandoned
 from zerosum.server.analytics.budget import BudgetExceeded
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.ledger_file import LedgerMismatchError
+from zerosum.server.runs.run_folder import check_unused
 from zerosum.simulations.commands.budget import spending_in
 from zerosum.simulations.engine.grid import InProcessGrid
 
@@ -322,6 +324,16 @@ def test_the_same_query_again_has_the_stored_answer_unless_it_is_fresh(grid_of, 
         assert present(queries.spending).spent.epsilon == pytest.approx(2.0)
         with pytest.raises(BudgetExceeded):
             asked(queries)
+
+
+def test_a_strategy_may_train_after_the_queries_of_its_run(grid_of, tmp_path, monkeypatch):
+    """By default either has a folder of its own: a run folder that holds something is refused."""
+    monkeypatch.chdir(tmp_path)
+    grid = grid_of(app_of([private_mod]))
+    with PrivateQueries(grid, SUMS, **PLAIN) as queries:
+        asked(queries)
+    assert len(list(tmp_path.glob("runs/*/answers.json"))) == 1
+    check_unused(Path(f"runs/{grid.run.run_id}"))
 
 
 @pytest.mark.slow

@@ -54,6 +54,9 @@ Section = Mapping[str, Any]
 
 _RUN_ID_BYTES = 8
 
+_SIMULATION = b"simulation"
+"""In place of a roster's digest: that of a simulation is of its run alone."""
+
 
 class PrivateQueries(StrategyGrid):
     """A grid whose query messages are answered by sums over the nodes, and by nothing else.
@@ -85,8 +88,8 @@ class PrivateQueries(StrategyGrid):
     fresh : bool
         Pay for a new answer where the same was asked before: the nodes' data have changed.
     out : str or Path, optional
-        Folder of queries: ledger, sums, answers. Default: ``runs/RUN_ID``. One that holds queries
-        of the same budget is gone on with.
+        Folder of queries: ledger, sums, answers. Default: ``runs/RUN_ID-queries``, beside that of
+        a PrivateStrategy. One that holds queries of the same budget is gone on with.
 
     Raises
     ------
@@ -183,7 +186,7 @@ class PrivateQueries(StrategyGrid):
         """Meet the nodes and open the folder, once."""
         if self._answers is not None:
             return self._answers
-        path = Path(self._out or f"runs/{self._grid.run.run_id}")
+        path = Path(self._out or f"runs/{self._grid.run.run_id}-queries")
         simulated, spec = is_simulation(self._grid), self._experiment.deployment
         log.info("PrivateQueries waits for its nodes; folder of queries: %s", path.resolve())
         if simulated:
@@ -194,7 +197,8 @@ class PrivateQueries(StrategyGrid):
             nodes = meet(self._app_grid, spec, roster)
         _check_delta(self._terms, len(nodes))
         coordinator = self._coordinator(nodes, simulated)
-        self._answers = AppAnswers(path, self._terms, len(nodes), coordinator)
+        asked = _SIMULATION if simulated else nodes.roster and nodes.roster.digest
+        self._answers = AppAnswers(path, self._terms, len(nodes), coordinator, asked or b"")
         self._by_index, self._nodes = nodes.by_index, set(nodes.by_index.values())
         if self._terms.model == "none":
             log.warning('PrivateQueries: privacy.model = "none": masks, but no noise, no epsilon')
