@@ -21,13 +21,13 @@ from flwr.serverapp import Grid
 from zerosum.client.flower.app_query import AppSumRequest, sums_reply
 from zerosum.client.flower.app_request import TASK
 from zerosum.client.flower.flower_internals import fused_config
-from zerosum.client.flower.request_digest import rebuilt, records_digest
 from zerosum.client.protocol.noise_source import Entropy, SystemEntropy
 from zerosum.client.queries.declared_sums import SumQuestion
 from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.config import ConfigError, parse_experiment
 from zerosum.server.flower.app_answers import AppAnswer, AppAnswers
 from zerosum.server.flower.app_grid import AppGrid, StrategyGrid
+from zerosum.server.flower.app_records import check_alike, cohort_of
 from zerosum.server.flower.app_sums import (
     CostedSums,
     Declared,
@@ -244,17 +244,10 @@ class PrivateQueries(StrategyGrid):
 
     def _cohort(self, messages: list[Message]) -> tuple[int, ...]:
         """Return who is asked, by index."""
-        index_of = {node: index for index, node in self._by_index.items()}
-        nodes = [message.metadata.dst_node_id for message in messages]
-        unknown = [node for node in nodes if node not in index_of]
-        if unknown or len(set(nodes)) < len(nodes):
-            raise ConfigError(
-                f"the ServerApp asks nodes {unknown or nodes}: each that grid.get_node_ids() named "
-                "at most once"
-            )
-        if len(nodes) < 2:
+        cohort = cohort_of(messages, self._by_index, "ServerApp")
+        if len(cohort) < 2:
             raise ConfigError("the ServerApp asks one node: a sum of fewer than 2 hides nothing")
-        return tuple(sorted(index_of[node] for node in nodes))
+        return cohort
 
     def _config(self) -> UserConfig:
         """Return the run config that Flower hands every app of the run."""
@@ -318,14 +311,5 @@ def _common(messages: list[Message]) -> tuple[RecordDict, str]:
             f"the ServerApp sends messages of type {', '.join(sorted(types))}: PrivateQueries "
             'answers those of one type, "query"; PrivateStrategy answers "train" and "evaluate"'
         )
-    contents = {id(message.content): message.content for message in messages}
-    try:
-        digests = {records_digest(rebuilt(content)) for content in contents.values()}
-    except ValueError as error:
-        raise ConfigError(f"the ServerApp's message: {error}") from None
-    if len(digests) > 1:
-        raise ConfigError(
-            "the ServerApp sends its nodes different messages: a private sum asks everybody the "
-            "same, in the same order"
-        )
+    check_alike(messages, "ServerApp")
     return messages[0].content, next(iter(types))
