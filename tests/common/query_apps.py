@@ -34,7 +34,7 @@ def answered(index):
     }
 
 
-SUMS = {
+SUMS: dict[str, dict[str, Counts | Reals]] = {
     "results": {
         "length": Counts(CELLS),
         "length_count": Counts(),

@@ -66,6 +66,7 @@ class Federation(FlowerPrograms):
             "--port",
             str(self.port),
             "--disable-runtime-dependency-installation",
+            *self.port_of_nodes_given("127.0.0.1"),
         )
         self.wait_for_port("superlink")
 
@@ -82,7 +83,7 @@ class Federation(FlowerPrograms):
             "flower-supernode",
             "--insecure",
             "--superlink",
-            f"127.0.0.1:{self.port}",
+            f"127.0.0.1:{self.port_of_nodes}",
             "--port",
             str(free_port()),
             "--node-config",

@@ -86,7 +86,9 @@ def test_a_plain_app_shows_the_server_what_is_not_declared(grid_of):
 
 
 def test_arrays_are_summed_by_the_function_that_is_asked(grid_of, tmp_path):
-    sums = {"tables": {"table": Counts((2, 3)), "other": Reals((2, 3), most=100.0)}}
+    sums: dict[str, dict[str, Counts | Reals]] = {
+        "tables": {"table": Counts((2, 3)), "other": Reals((2, 3), most=100.0)}
+    }
     queries = PrivateQueries(grid_of(app_of([private_mod])), sums, out=tmp_path / "run", **PLAIN)
     (reply,) = asked(queries, "query.arrays")
     whole = sum(np.arange(6).reshape(2, 3) + index for index in range(CLIENTS))
@@ -107,7 +109,9 @@ def test_some_of_the_nodes_may_be_asked(grid_of, tmp_path):
         asked(queries, nodes=[*nodes, 77])
 
 
-WIDE = {"results": {"length": Counts(2000), "length_total": Reals(2000, most=9.0, sensitivity=3.0)}}
+WIDE: dict[str, dict[str, Counts | Reals]] = {
+    "results": {"length": Counts(2000), "length_total": Reals(2000, most=9.0, sensitivity=3.0)}
+}
 
 
 def wide(index):
@@ -186,7 +190,7 @@ def test_a_reply_that_does_not_fit_is_a_dropout_or_noise_alone(
 
 def test_what_is_beyond_its_declared_size_is_cut_to_it(grid_of, tmp_path):
     huge = {"length": [10**15] + [-5] * (CELLS - 1), "length_total": -1e30, "length_count": 7}
-    sums = {
+    sums: dict[str, dict[str, Counts | Reals]] = {
         "results": {
             "length": Counts(CELLS, most=50),
             "length_total": Reals(most=100.0),
@@ -434,7 +438,7 @@ def test_records_of_differing_lengths_end_in_a_line_that_says_what_to_send(
     """Times of events are not summed, whatever is declared: a survival app counts over a grid."""
     times = {"length": [1.0, 2.0], "length_count": 2, "length_total": 3.0}
     app = app_of([private_mod], lambda index: times | {"length": [1.0] * (2 + index)})
-    sums = {"results": {"length": Reals(3, most=100.0)}}
+    sums: dict[str, dict[str, Counts | Reals]] = {"results": {"length": Reals(3, most=100.0)}}
     with pytest.raises(QueryAbandoned, match="does not hold what is declared"):
         asked(PrivateQueries(grid_of(app), sums, out=tmp_path / "run", **PLAIN))
     assert "count them over a grid that is fixed beforehand" in caplog.text

@@ -252,10 +252,10 @@ def test_the_last_line_of_ended_attacks_plays_what_is_left(
     assert rows(tmp_path / "cut") == rows(tmp_path / "whole")
     tables = [(tmp_path / name / "table.md").read_text() for name in ("cut", "whole")]
     assert tables[0] == tables[1]
-    assert not (tmp_path / "cut" / "plays").exists()
+    assert len(list((tmp_path / "cut" / "plays").iterdir())) == 27  # figures are drawn of them
     complete = zerosum("attack", "--resume", "cut")
     assert complete.exit_code == 2
-    assert "all was played; play it anew, with --out" in complete.output
+    assert "all was played; draw figures with" in complete.output
 
 
 def test_attacks_that_go_on_are_those_that_were_asked_for(zerosum, tmp_path, monkeypatch):

@@ -87,7 +87,7 @@ def test_the_page_shows_what_this_app_does():
 @pytest.mark.slow
 def test_the_curve_is_lifelines_own_on_its_flies(app, tmp_path, no_disk):
     datasets = pytest.importorskip("lifelines.datasets", reason="lifelines is not installed")
-    from lifelines import KaplanMeierFitter  # type: ignore[import-not-found, unused-ignore]
+    from lifelines import KaplanMeierFitter  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
     flies = datasets.load_waltons()
     times, died = flies["T"].to_numpy(), flies["E"].to_numpy(dtype=float)

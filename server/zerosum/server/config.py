@@ -15,6 +15,7 @@ from zerosum.client.files import toml_file
 from zerosum.client.files.operating_system import readable
 from zerosum.client.nearest_word import nearest
 from zerosum.client.spec.complaints import complaints
+from zerosum.client.spec.section import described
 from zerosum.client.user_error import UserError
 from zerosum.server.spec import RULE_KEYS, Experiment
 
@@ -289,7 +290,9 @@ def defaults(model: type[BaseModel] = Experiment, prefix: str = "") -> dict[str,
     return {key: field.get_default(call_default_factory=True) for key, field in fields.items()}
 
 
-def fields_of(model: type[BaseModel] = Experiment, prefix: str = "") -> dict[str, FieldInfo]:
+def fields_of(
+    model: type[BaseModel] = Experiment, prefix: str = "", *, with_meaning: bool = False
+) -> dict[str, FieldInfo]:
     """Return every key with its field.
 
     Parameters
@@ -298,6 +301,8 @@ def fields_of(model: type[BaseModel] = Experiment, prefix: str = "") -> dict[str
         Whose fields, sections included.
     prefix : str
         Of each key.
+    with_meaning : bool
+        Whether descriptions are wanted, which are read from source.
 
     Returns
     -------
@@ -305,9 +310,9 @@ def fields_of(model: type[BaseModel] = Experiment, prefix: str = "") -> dict[str
         In the order of the fields.
     """
     found: dict[str, FieldInfo] = {}
-    for name, field in model.model_fields.items():
+    for name, field in (described(model) if with_meaning else model.model_fields).items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            found |= fields_of(field.annotation, f"{prefix}{name}.")
+            found |= fields_of(field.annotation, f"{prefix}{name}.", with_meaning=with_meaning)
         else:
             found[prefix + name] = field
     return found

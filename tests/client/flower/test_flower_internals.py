@@ -19,6 +19,7 @@ PUBLIC = {
     "flwr",
     "flwr.app",
     "flwr.clientapp",
+    "flwr.clientapp.mod",
     "flwr.serverapp",
     "flwr.serverapp.strategy",
     "flwr.simulation",

@@ -1,10 +1,12 @@
 """An app that is known by its name is imported where it trains, and nowhere else."""
 
+import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
 from flwr.app import RecordDict
+from policies import LEAST_TOML
 
 from zerosum.client import PrivateClientApp
 from zerosum.client.flower.named_app import NamedApp
@@ -91,3 +93,40 @@ def test_an_app_that_is_not_asked_yet_declines_plain_messages_without_its_import
     with pytest.raises(Declined, match="only private sums"):
         PrivateClientApp(reference)(message(), None)
     assert reference.partition(":")[0] not in sys.modules
+
+
+SCRIPT = """
+import subprocess
+import sys
+from types import SimpleNamespace
+
+from flwr.app import Context, Message, RecordDict
+
+from zerosum.client import PrivateClientApp
+from zerosum.client.flower.app_request import enveloped
+from zerosum.client.flower.flower_internals import adopt_server_identity, set_message_id
+from zerosum.client.protocol import flower_messages
+
+adopt_server_identity(1)
+content = enveloped(flower_messages.pack({}), flower_messages.HELLO_TYPE, RecordDict())
+message = Message(content, 5, "train")
+set_message_id(message, "m1")
+node = {"partition-id": "0", "state-dir": "state", "policy": "policy.toml"}
+context = Context(run_id=1, node_id=5, node_config=node, state=RecordDict(), run_config={})
+reply = PrivateClientApp("theirs.client_app:app")(message, context)
+assert reply.content["zerosum"]["index"] == 0
+heavy = {"torch", "pandas", "pyarrow", "scipy", "sklearn", "dp_accounting", "ray"}
+heavy |= {"zerosum.client.training", "theirs.client_app"}
+assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()
+"""
+
+
+@pytest.mark.slow
+def test_a_stage_of_a_named_app_imports_neither_the_app_nor_anything_that_trains(tmp_path):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "client_app.py").write_text("raise RuntimeError('imported')")
+    (tmp_path / "policy.toml").write_text(LEAST_TOML)
+    ended = subprocess.run(
+        [sys.executable, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert ended.returncode == 0, ended.stderr

@@ -264,7 +264,9 @@ def test_an_app_may_reply_and_say_how_long_its_reply_lives(caplog):
     message = sent(asked(base()))
     here = AppEnvironment(context(), message, app)
     unused: Any = None
-    here.update(here.request(message.content), unused, unused)
+    request = here.request(message.content)
+    assert isinstance(request, AppRequest)
+    here.update(request, unused, unused)
     assert not caplog.records
 
 

@@ -129,6 +129,15 @@ def test_decisions_pass_from_actor_to_actor():
     assert store.lines(b"second") == (b"three",)
 
 
+def test_another_run_of_the_same_server_has_numbers_of_its_own():
+    store = ContextStore(passed_on(RecordDict()))
+    store.raise_high_water(b"one", 5, 0)
+    store.raise_high_water(b"two", 1, 0)
+    assert not store.is_over(b"two", 1)
+    with pytest.raises(StaleSession):
+        store.raise_high_water(b"two", 1, 0)
+
+
 def test_keys_follow_from_the_run_and_are_those_of_its_roster():
     mine = simulated_credentials(context())
     assert mine.roster == simulated_roster(7, 3)

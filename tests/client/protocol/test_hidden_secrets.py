@@ -231,7 +231,7 @@ PUBLIC = {
         "Confirmation", "ConfirmRequest", "UnmaskRequest", "UnmaskShares", "Presence", "Roll",
         "CohortQuestion", "Roster", "SignedRoster", "Directory", "Neighbourhood",
         "Encoding", "IntegerEncoding", "Request", "ModelRequest", "QueryRequest", "AppRequest",
-        "SumResult",
+        "SumRequest", "AppSumRequest", "SumResult",
     },
     "decisions: hashes that a node keeps in the open": {"Step", "ClientState"},
     "which holders are told to be wrong, no share": {"Located"},

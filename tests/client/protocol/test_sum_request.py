@@ -38,7 +38,8 @@ def request_of(privacy: SumPrivacy, **changes: Any) -> SumRequest:
 
 
 def noisy(**changes: Any) -> SumPrivacy:
-    return SumPrivacy(**({"model": "distributed", "law": "geometric", "scale": 2.0} | changes))
+    values: dict[str, Any] = {"model": "distributed", "law": "geometric", "scale": 2.0}
+    return SumPrivacy(**(values | changes))
 
 
 def protection_of(request: SumRequest | QueryRequest) -> Protection:

@@ -25,14 +25,14 @@ def test_noise_grows_with_the_root_of_rounds_and_signal_with_rounds() -> None:
     assert (hundred.direction, hundred.noise) == (pytest.approx(40.0), pytest.approx(0.25))
     assert one.hopeless
     assert not hundred.hopeless
-    assert hundred.in_words == ""
+    assert hundred.why_hopeless == ""
 
 
 @pytest.mark.parametrize(("over", "hopeless"), [(0.99, True), (1.01, False)])
 def test_one_direction_is_judged_by_its_limit(over: float, hopeless: bool) -> None:
     run = whole_run(noise(2.0 / (LEAST_SIGNAL["client"] * over), 1), 1, CLIENTS)
     assert run.hopeless == hopeless
-    assert ("pulled the same way" in run.in_words) == hopeless
+    assert ("pulled the same way" in run.why_hopeless) == hopeless
 
 
 @pytest.mark.parametrize(("over", "hopeless"), [(0.99, False), (1.01, True)])
@@ -41,7 +41,7 @@ def test_all_coordinates_together_are_judged_by_theirs(over: float, hopeless: bo
     run = whole_run(noise(2.0 * MOST_NOISE * over / math.sqrt(dimension), dimension), 1, CLIENTS)
     assert run.direction > 300
     assert run.hopeless == hopeless
-    assert ("times as long" in run.in_words) == hopeless
+    assert ("times as long" in run.why_hopeless) == hopeless
 
 
 def test_no_noise_is_no_reason() -> None:

@@ -13,6 +13,7 @@ from odd_attacks import Bits, Odd
 from zerosum.secagg.randomness import numpy_generator
 from zerosum.server.config import ConfigError
 from zerosum.simulations.attacks import Case, Defense, Guess, Metric, Scene
+from zerosum.simulations.attacks.folder import AttackFolder
 from zerosum.simulations.attacks.harness.interface import View
 from zerosum.simulations.attacks.harness.metrics import Mean, Ranking
 from zerosum.simulations.attacks.harness.partial_results import AttackRequest
@@ -20,7 +21,7 @@ from zerosum.simulations.attacks.harness.play import Cell, play
 from zerosum.simulations.attacks.harness.registry import choose
 from zerosum.simulations.attacks.harness.results import rows_of
 from zerosum.simulations.attacks.harness.significance import is_above
-from zerosum.simulations.attacks.run import AttackFolder, attack_run
+from zerosum.simulations.attacks.run import attack_run
 from zerosum.simulations.terminal.logs import logged
 
 COMMON = Path(__file__).parents[2] / "common"
@@ -168,10 +169,10 @@ def test_a_folder_in_which_nothing_can_be_written_is_refused_before_anything_is_
     def refused(dir):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr("zerosum.simulations.attacks.run.TemporaryFile", refused, raising=False)
+    monkeypatch.setattr("zerosum.simulations.attacks.folder.TemporaryFile", refused, raising=False)
     with pytest.raises(ConfigError, match="cannot be written: Read-only file system"):
         AttackFolder.create(tmp_path)
-    monkeypatch.setattr("zerosum.simulations.attacks.run.TemporaryFile", TemporaryFile)
+    monkeypatch.setattr("zerosum.simulations.attacks.folder.TemporaryFile", TemporaryFile)
     AttackFolder.create(tmp_path)
     assert not list(tmp_path.iterdir())
 

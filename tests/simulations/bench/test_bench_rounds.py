@@ -16,6 +16,7 @@ from zerosum.simulations.engine.grid import InProcessGrid
 
 FLOAT_BYTES, MASKED_INT_BYTES = 4, 8
 D = 3000
+ENDED_BY_A_FAILURE = ("client-side DP", "server-side DP")
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +70,9 @@ def test_what_is_spent_since_a_moment_is_a_difference():
 # --- Rounds ---
 
 
-def test_a_plain_round_is_one_message_with_the_model():
-    row = rounds.run(scheme="plain", n=4, d=D)
+@pytest.mark.parametrize("scheme", ["plain", "LocalDpMod", "client-side DP", "server-side DP"])
+def test_a_plain_round_is_one_message_with_the_model(scheme):
+    row = rounds.run(scheme=scheme, n=4, d=D)
     assert (row["exchanges"], row["mean_correct"]) == (1, True)
     model = FLOAT_BYTES * D
     for name in ("bytes_up_per_client", "bytes_down_per_client"):
@@ -97,10 +99,16 @@ def test_our_rounds_send_the_bits_of_the_ring(scheme, found):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", rounds.SCHEMES)
+@pytest.mark.parametrize("scheme", sorted({*rounds.SCHEMES} - {*ENDED_BY_A_FAILURE}))
 def test_the_mean_is_that_of_clients_that_stayed(scheme, found):
     row = found(scheme, dropout=0.2)
     assert (row["survivors"], row["mean_correct"]) == (4, True)
+
+
+@pytest.mark.parametrize("scheme", ENDED_BY_A_FAILURE)
+def test_a_failing_client_ends_the_rounds_of_flowers_wrappers(scheme):
+    with pytest.raises(BenchError, match="a client that fails ends its round"):
+        rounds.run(scheme=scheme, n=5, d=10, dropout=0.2)
 
 
 def test_a_wrong_mean_is_seen(monkeypatch):
@@ -160,9 +168,9 @@ def test_a_rival_that_is_not_there_has_a_row_that_says_so(compared):
     found = compared(console)
     assert found["failure"] == "flwr 9.9 has no SecAgg+"
     assert [row["scheme"] for row in found["rounds"]] == list(rounds.SCHEMES)
-    plain, theirs, *ours = found["rounds"]
-    assert theirs == {"scheme": "SecAgg+", "failure": "flwr 9.9 has no SecAgg+"}
-    assert [row["turns"] for row in (plain, *ours)] == [3, 3, 3]
+    by_scheme = {row["scheme"]: row for row in found["rounds"]}
+    assert by_scheme.pop("SecAgg+") == {"scheme": "SecAgg+", "failure": "flwr 9.9 has no SecAgg+"}
+    assert {row["turns"] for row in by_scheme.values()} == {3}
     assert "SecAgg+ left out: flwr 9.9 has no SecAgg+" in console.export_text()
 
 

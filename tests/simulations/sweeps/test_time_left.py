@@ -9,7 +9,7 @@ from rich.console import Console
 from zerosum.simulations.commands.sweep import _Shown
 from zerosum.simulations.sweeps import children
 from zerosum.simulations.sweeps.time_left import START_SECONDS, Pace
-from zerosum.simulations.terminal.durations import in_words
+from zerosum.simulations.terminal.durations import time_in_words
 from zerosum.simulations.terminal.progress import ProgressBar
 
 
@@ -75,4 +75,4 @@ def test_a_sweep_that_is_over_takes_no_more():
      (86400 * 2.5, "2 days 12 h")],
 )  # fmt: skip
 def test_times_are_said_as_people_guess_them(seconds, words):
-    assert in_words(seconds) == words
+    assert time_in_words(seconds) == words

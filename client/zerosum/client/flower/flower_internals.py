@@ -1,8 +1,8 @@
 """Everything of Flower that is not public, here alone: what it is for, and what stands in for it.
 
-Public are ``flwr.app``, ``flwr.clientapp``, ``flwr.serverapp``, ``flwr.serverapp.strategy`` and
-``flwr.simulation``: they are imported where they are used. What follows may move or go with any
-release.
+Public are ``flwr.app``, ``flwr.clientapp`` with its ``mod``, ``flwr.serverapp`` with its
+``strategy`` and ``flwr.simulation``: they are imported where they are used. What follows may move
+or go with any release.
 
 ===============================  ==========================================  =====================
 Internal                         For                                         Where it is missing
@@ -27,6 +27,7 @@ import importlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from flwr.app import Context, Message, Metadata, RecordDict, UserConfig
@@ -165,6 +166,15 @@ def has_function(app: ClientAppCallable, message_type: str) -> bool:
         return True
     category, _, action = message_type.partition(".")
     return f"{category}.{action or 'default'}" in functions
+
+
+def nodes_have_a_port_of_their_own() -> bool:
+    """Return whether SuperNodes connect to another port than everybody else.
+
+    Before Flower 1.40 they speak gRPC to ``--fleet-api-address`` of the SuperLink; since then they
+    are served where ``flwr`` is, at ``--port``.
+    """
+    return tuple(map(int, version("flwr").split(".")[:2])) < (1, 40)
 
 
 def received_message(metadata: Metadata, content: RecordDict) -> Message:

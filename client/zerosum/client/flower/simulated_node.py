@@ -104,14 +104,18 @@ class ContextStore:
         session: bytes = b"",
         most: Openings | None = None,
     ) -> None:
-        """Admit a session newer than all before; a node's state is of one run."""
-        mark = self._kept.get("mark")
+        """Admit a session newer than all before of its run; another run begins anew.
+
+        A ServerApp may open several, as of two grids that ask in turn: each has its own numbers.
+        """
+        mark = self._kept.get("mark") if self._kept.get("run") == run_id else None
         before = None if mark is None else (mark[0], mark[1])
         self._kept["mark"] = list(newer_mark(before, (round, attempt)))
+        self._kept["run"] = run_id
 
     def is_over(self, run_id: bytes, round: int) -> bool:
         """Return whether a round lies further back than two open ones can."""
-        mark = self._kept.get("mark")
+        mark = self._kept.get("mark") if self._kept.get("run") == run_id else None
         return mark is not None and round < mark[0] - ROUNDS_KEPT
 
     def admit_roster(self, version: int, digest: bytes) -> None:

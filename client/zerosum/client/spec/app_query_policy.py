@@ -16,8 +16,8 @@ class AppQueryPolicy(Spec):
 
     units: Annotated[list[Literal["record", "client"]], Field(min_length=1)] = ["client"]
     """Units of privacy that this node is content with. `client`: it clips all that it sends to \
-what the request declares. `record`: what one record changes is what the app's author says, and \
-nobody can check it."""
+what the request declares. `record`: what one record changes is what the request declares, on the \
+word of whoever wrote the app, and nobody can check it."""
     max_epsilon_per_query: Annotated[float, Field(gt=0, allow_inf_nan=True)]
     """Largest epsilon of one private sum, for the unit and adjacency that it names, at \
 `budget_delta` where it is not pure. `inf`: no limit but `max_epsilon`."""

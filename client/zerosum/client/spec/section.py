@@ -1,10 +1,15 @@
 """Define what the sections of an experiment have in common: strict keys, canonical bytes, types."""
 
+import ast
+import inspect
 import json
 import math
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -15,6 +20,7 @@ from pydantic import (
     Field,
     ValidationError,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from zerosum.client.spec.complaints import first_complaint
@@ -67,13 +73,16 @@ DEVICE = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
 
 
 class Spec(BaseModel):
-    """A frozen section that refuses keys it does not know."""
+    """A frozen section that refuses keys it does not know.
+
+    What stands below a field is its description, which :func:`described` reads: pydantic would read
+    the source of every section whenever one is imported, and a node has a process for each message.
+    """
 
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
         strict=True,
-        use_attribute_docstrings=True,
         allow_inf_nan=False,
         # Not null, which is another value: what is not finite and got by the checks has to show.
         ser_json_inf_nan="constants",
@@ -163,3 +172,41 @@ def without_usual(values: Mapping[str, Any], usual: Mapping[str, object]) -> dic
 
 def _not_finite(name: str) -> None:
     raise ValueError(f"{name} is no number that JSON has: a spec holds finite numbers")
+
+
+def described(spec: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Return the fields of a section, with the text that stands below each as its description.
+
+    Parameters
+    ----------
+    spec : type
+        A section.
+
+    Returns
+    -------
+    dict of str to FieldInfo
+        Copies, by name, in their order.
+    """
+    texts: dict[str, str] = {}
+    for base in reversed(spec.__mro__):
+        if issubclass(base, Spec):
+            texts |= _texts_below(base)
+    fields = {name: copy(field) for name, field in spec.model_fields.items()}
+    for name, field in fields.items():
+        field.description = field.description or texts.get(name)
+    return fields
+
+
+def _texts_below(spec: type) -> dict[str, str]:
+    """Read what stands below the fields that a class itself declares."""
+    (made,) = ast.parse(textwrap.dedent(inspect.getsource(spec))).body
+    body = made.body if isinstance(made, ast.ClassDef) else []
+    return {
+        field.target.id: inspect.cleandoc(text.value.value)
+        for field, text in pairwise(body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }

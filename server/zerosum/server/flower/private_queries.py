@@ -38,7 +38,6 @@ from zerosum.server.flower.app_sums import (
 )
 from zerosum.server.flower.node_registry import meet
 from zerosum.server.flower.serving import (
-    ONE_PROCESS,
     is_simulation,
     read_deployment_keys,
     simulated_app_nodes,
@@ -276,8 +275,6 @@ class PrivateQueries(StrategyGrid):
             f"; deviation of the noise: {noise}" if noise else "",
             "" if spending is None else f"; {spending.sentence()}",
         )
-        if is_simulation(self._grid):
-            log.warning("PrivateQueries: %s", ONE_PROCESS)
 
 
 def _experiment(secagg: Section | None, deployment: Section | None) -> Experiment:

@@ -157,7 +157,7 @@ def outlook(experiment: Experiment, *, population: int, dimension: int) -> Outlo
         values["noise"] = noise.document()
         whole = whole_run(noise, experiment.rounds, privacy)
         values["whole_run"] = {"direction": whole.direction, "noise": whole.noise}
-        hopeless = whole.in_words
+        hopeless = whole.why_hopeless
         run = planned_run(experiment, population, dimension)
         bounds = planned_figures(privacy, run)
         typical = planned_figures(privacy, replace(run, surprise=TYPICAL))

@@ -102,7 +102,7 @@ class WholeRun:
         return self.margin < 1
 
     @property
-    def in_words(self) -> str:
+    def why_hopeless(self) -> str:
         """Say why; empty where there is hope."""
         if not self.hopeless:
             return ""

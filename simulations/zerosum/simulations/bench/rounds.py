@@ -1,4 +1,4 @@
-"""Rounds of one Flower app, plain, under SecAgg+ and under our masks: bytes and CPU time.
+"""Rounds of one Flower app, plain, behind Flower's mods and behind ours: bytes and CPU time.
 
 All clients are in one process, and every message is written and read as Flower sends it. A client
 answers with a vector drawn beforehand, so that nothing is trained. What is not measured: the
@@ -6,9 +6,11 @@ network, and the processes that a SuperNode starts.
 """
 
 import logging
+import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,8 +27,14 @@ from flwr.app import (
     UserConfig,
 )
 from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import LocalDpMod, fixedclipping_mod
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAvg,
+    Strategy,
+)
 
 from zerosum.client.files.private_files import write_private
 from zerosum.client.flower.private_mod import private_mod
@@ -39,9 +47,13 @@ from zerosum.simulations.bench.process import BenchError, Values, peak_memory_mb
 from zerosum.simulations.bench.setting import BenchedSession
 from zerosum.simulations.engine.grid import InProcessGrid
 
-PLAIN, SECAGGPLUS = "plain", "SecAgg+"
-SCHEMES = (PLAIN, SECAGGPLUS, "semi-honest", "malicious")
-"""What a round is protected by; the last two are ours, by what the server is trusted with."""
+PLAIN, SECAGGPLUS, NOISED = "plain", "SecAgg+", "noised"
+LOCAL, CLIENT_SIDE, SERVER_SIDE = "LocalDpMod", "client-side DP", "server-side DP"
+FLOWERS = (PLAIN, LOCAL, CLIENT_SIDE, SERVER_SIDE, SECAGGPLUS)
+SCHEMES = (*FLOWERS, "semi-honest", "malicious", NOISED)
+"""What a round is protected by. The last three are ours, by what the server is trusted with;
+``noised`` is the malicious one with distributed noise. Flower's DP has its bound where nothing is
+cut, and no noise, so that its mean can be checked: its time is the same."""
 
 STEADY_FROM = 2
 """First round that counts: the first agrees on keys, and meets the nodes."""
@@ -49,15 +61,46 @@ STEADY_FROM = 2
 RANGE = 4.0
 """Largest magnitude of a coordinate, for either."""
 
+NOISE_MULTIPLIER = 1.0
+"""Of ``noised``."""
+
+_NO_CUT = 1e9
+
 _MODULUS_BITS = 32
 
-_POLICY = """models = ["none"]
+_POLICY = """models = ["none", "distributed"]
 servers = ["malicious", "semi-honest"]
 min_cohort = 2
 corruption = 0.0
 max_epsilon = inf
 max_vector_length = 1_000_000_000
 """
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Rounds to be played.
+
+    Attributes
+    ----------
+    scheme : str
+    setting : BenchedSession
+    fit : callable
+        From a client's index to its vector; it raises for one that vanishes.
+    rounds : int
+        That count, the first among them.
+    marks : list of Counts
+        Grows by what is spent when each round begins.
+    folder : Path
+        For nodes' files.
+    """
+
+    scheme: str
+    setting: BenchedSession
+    fit: Callable[[int], np.ndarray]
+    rounds: int
+    marks: list[Counts]
+    folder: Path
 
 
 def run(*, scheme: str, rounds: int = 3, **settings: Any) -> Values:
@@ -79,14 +122,14 @@ def run(*, scheme: str, rounds: int = 3, **settings: Any) -> Values:
         By ``scheme``, means over the steady rounds: ``exchanges`` (messages to a client),
         ``bytes_up_per_client``, ``bytes_down_per_client``, ``client_cpu_s`` (a client's) and
         ``server_cpu_s`` (for all); ``largest_error`` of the mean, and whether it is within the
-        rounding of ``bits``: ``mean_correct``.
+        rounding of ``bits``, or within the noise: ``mean_correct``.
 
     Raises
     ------
     BenchError
         If there are no such rounds, or this Flower has no SecAgg+.
     """
-    server = scheme if scheme in SCHEMES[2:] else "semi-honest"
+    server = "malicious" if scheme in ("malicious", NOISED) else "semi-honest"
     setting = BenchedSession(**{**settings, "server": server})
     vectors, gone = _vectors(setting), setting.gone()
     marks: list[Counts] = []
@@ -97,11 +140,15 @@ def run(*, scheme: str, rounds: int = 3, **settings: Any) -> Values:
         return vectors[index]
 
     with tempfile.TemporaryDirectory() as folder, _quiet():
-        players = {PLAIN: _plain, SECAGGPLUS: _secaggplus}
-        play = players.get(scheme, _ours)
-        model = play(setting, fit, rounds, marks, Path(folder))
+        asked = _Asked(scheme, setting, fit, rounds, marks, Path(folder))
+        play = _secaggplus if scheme == SECAGGPLUS else _plain if scheme in FLOWERS else _ours
+        model = play(asked)
     staying = [vector for index, vector in enumerate(vectors) if index not in gone]
     error = float(np.abs(model - np.mean(staying, axis=0, dtype=np.float64)).max())
+    # Each client rounds by less than a step, as does the mean; float32 adds its own.
+    most = 2 * RANGE * 2.0 ** (1 - setting.bits) + 1e-6
+    if scheme == NOISED:  # the noise of all clients reaches no twelve deviations of the least
+        most = 12 * NOISE_MULTIPLIER * _clip(setting) / setting.n
     spent = marks[rounds].since(marks[STEADY_FROM - 1])
     steady = rounds - STEADY_FROM + 1
     return {
@@ -119,8 +166,7 @@ def run(*, scheme: str, rounds: int = 3, **settings: Any) -> Values:
         "server_cpu_s": (spent.cpu_s - spent.client_cpu_s) / steady,
         "wall_s": spent.wall_s / steady,
         "largest_error": error,
-        # Each client rounds by less than a step, as does the mean; float32 adds its own.
-        "mean_correct": error <= 2 * RANGE * 2.0 ** (1 - setting.bits) + 1e-6,
+        "mean_correct": error <= most,
         "peak_memory_mb": peak_memory_mb(),
     }
 
@@ -178,31 +224,35 @@ def _started(strategy: Any, grid: Grid, d: int, rounds: int) -> np.ndarray:
     """Run a strategy of the Message API, and return its last model."""
     initial = ArrayRecord({"w": Array(np.zeros(d, np.float32))})
     result = strategy.start(grid, initial, num_rounds=rounds)
+    if "w" not in result.arrays:
+        raise BenchError("no round has a sum: with it, a client that fails ends its round")
     return np.asarray(result.arrays["w"].numpy())
 
 
-def _plain(
-    setting: BenchedSession,
-    fit: Callable[[int], np.ndarray],
-    rounds: int,
-    marks: list[Counts],
-    folder: Path,
-) -> np.ndarray:
-    app = CountedApp(_app(fit, []))
-    strategy = _Marked(setting.n, lambda: marks.append(app.counts()))
+def _plain(asked: _Asked) -> np.ndarray:
+    """Play rounds whose server sees every update: plain, or with one of Flower's DP mods."""
+    n = asked.setting.n
+    mods: dict[str, Any] = {
+        LOCAL: LocalDpMod(clipping_norm=_NO_CUT, sensitivity=0.0, epsilon=1.0, delta=1e-5),
+        CLIENT_SIDE: fixedclipping_mod,
+    }
+    around: dict[str, Any] = {
+        CLIENT_SIDE: DifferentialPrivacyClientSideFixedClipping,
+        SERVER_SIDE: DifferentialPrivacyServerSideFixedClipping,
+    }
+    app = CountedApp(_app(asked.fit, [mods[asked.scheme]] if asked.scheme in mods else []))
+    strategy: Strategy = _Marked(n, lambda: asked.marks.append(app.counts()))
+    if asked.scheme in around:
+        strategy = around[asked.scheme](strategy, 0.0, _NO_CUT, n)
     # One round more than counts: what a round does at its end lies before the next begins.
-    return _started(strategy, InProcessGrid(app, setting.n), setting.d, rounds + 1)
+    return _started(strategy, InProcessGrid(app, n), asked.setting.d, asked.rounds + 1)
 
 
-def _ours(
-    setting: BenchedSession,
-    fit: Callable[[int], np.ndarray],
-    rounds: int,
-    marks: list[Counts],
-    folder: Path,
-) -> np.ndarray:
-    app = CountedApp(_app(fit, [private_mod]))
-    deployment, node_config = _provisioned(folder, setting)
+def _ours(asked: _Asked) -> np.ndarray:
+    """Play rounds of a PrivateStrategy, with keys and policies where they are asked for."""
+    setting = asked.setting
+    app = CountedApp(_app(asked.fit, [private_mod]))
+    deployment, node_config = _provisioned(asked.folder, setting)
     degree = setting.degree
     secagg: Values = {
         "server": setting.server,
@@ -212,20 +262,31 @@ def _ours(
     }
     if setting.threshold is not None:
         secagg["threshold"] = setting.threshold
+    privacy: Values = {"model": "none", "clip": "none"}
+    encoding: Values = {"bits": setting.bits, "range": RANGE}
+    if asked.scheme == NOISED:
+        multiplier = {"noise_multiplier": NOISE_MULTIPLIER, "delta": 1e-5}
+        privacy = {"model": "distributed", "clip": _clip(setting), **multiplier}
+        encoding = {"bits": setting.bits}
     try:
         strategy = PrivateStrategy(
-            _Marked(setting.n, lambda: marks.append(app.counts())),
-            privacy={"model": "none", "clip": "none"},
-            encoding={"bits": setting.bits, "range": RANGE},
+            _Marked(setting.n, lambda: asked.marks.append(app.counts())),
+            privacy=privacy,
+            encoding=encoding,
             secagg=secagg,
             deployment={"min_nodes": setting.n, **deployment},
             run_config={},
-            out=folder / "run",
+            out=asked.folder / "run",
         )
     except ConfigError as error:
         raise BenchError(str(error)) from None
     grid = InProcessGrid(app, setting.n, node_config=node_config)
-    return _started(strategy, grid, setting.d, rounds + 1)
+    return _started(strategy, grid, setting.d, asked.rounds + 1)
+
+
+def _clip(setting: BenchedSession) -> float:
+    """Return a clip norm that no update reaches: coordinates of a client and of the model."""
+    return 4.0 * math.sqrt(setting.d)
 
 
 def _provisioned(
@@ -249,13 +310,9 @@ def _provisioned(
     return known, lambda index: {**plain(index), **known, "identity": str(folder / f"{index}.key")}
 
 
-def _secaggplus(
-    setting: BenchedSession,
-    fit: Callable[[int], np.ndarray],
-    rounds: int,
-    marks: list[Counts],
-    folder: Path,
-) -> np.ndarray:
+def _secaggplus(asked: _Asked) -> np.ndarray:
+    """Play rounds of Flower's SecAgg+ with the graph and the threshold of our session."""
+    setting = asked.setting
     try:
         from zerosum.simulations.bench import secaggplus
     except ImportError as error:
@@ -267,14 +324,14 @@ def _secaggplus(
             "which is too small: fewer --bits"
         )
     session, _, _ = setting.open()
-    app = CountedApp(secaggplus.app_of(fit))
+    app = CountedApp(secaggplus.app_of(asked.fit))
     return secaggplus.play(
         InProcessGrid(app, setting.n),
         setting.d,
-        rounds,
+        asked.rounds,
         shares=session.degree + 1,
         threshold=min(session.threshold, session.degree),
         bits=setting.bits,
         clipping_range=RANGE,
-        begin=lambda: marks.append(app.counts()),
+        begin=lambda: asked.marks.append(app.counts()),
     )

@@ -8,13 +8,26 @@ from rich.table import Table
 from zerosum.secagg.stages import Stage
 from zerosum.simulations.bench.process import BenchError, Values, measure
 
-SCHEMES = ("plain", "SecAgg+", "semi-honest", "malicious")
+SCHEMES = (
+    "plain",
+    "LocalDpMod",
+    "client-side DP",
+    "server-side DP",
+    "SecAgg+",
+    "semi-honest",
+    "malicious",
+    "noised",
+)
 """Those of :mod:`zerosum.simulations.bench.rounds`, which brings torch."""
 
 MOST_CLIENTS = 64
 """Of a cohort whose rounds are played whole: SecAgg+ takes minutes beyond."""
 
-_LABELS = {"semi-honest": "ours, semi-honest", "malicious": "ours, malicious"}
+_LABELS = {
+    "semi-honest": "ours, semi-honest",
+    "malicious": "ours, malicious",
+    "noised": "ours, malicious, noised",
+}
 
 _TIMES = ("client_cpu_s", "server_cpu_s", "wall_s", "peak_memory_mb")
 _ROUND_SETTINGS = ("n", "d", "dropout", "corruption", "degree", "threshold", "bits", "seed")

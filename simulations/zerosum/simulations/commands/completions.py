@@ -58,7 +58,7 @@ def _settings(incomplete: str) -> Pairs:
     from zerosum.server.config import fields_of
 
     key, has_value, value = incomplete.partition("=")
-    fields = fields_of()
+    fields = fields_of(with_meaning=True)
     if has_value:
         # Of a sweep's list the last value is completed.
         start = value[: value.rfind(",") + 1]

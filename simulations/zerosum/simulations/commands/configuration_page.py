@@ -15,6 +15,7 @@ from zerosum.client.spec import Choices, ClientPolicy
 from zerosum.client.spec.app_query_policy import AppQueryPolicy
 from zerosum.client.spec.own_table import OwnTable
 from zerosum.client.spec.query_policy import QueryPolicy
+from zerosum.client.spec.section import described
 from zerosum.server.spec import Experiment
 
 _PREAMBLE = """# Configuration
@@ -98,7 +99,7 @@ def _section(title: str, spec: Any, prefix: str) -> list[str]:
 
 def _table(spec: type[BaseModel], prefix: str) -> list[str]:
     lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
-    for name, field in spec.model_fields.items():
+    for name, field in described(spec).items():
         if not _is_section(field):
             meaning = (field.description or "").replace("\n", " ")
             kind = _type(field.annotation, field.metadata)

@@ -15,6 +15,7 @@ from zerosum.client.nearest_word import did_you_mean
 from zerosum.client.privacy.registry import counting_rows
 from zerosum.client.queries.query import KINDS
 from zerosum.client.spec import Choices, PrivacySpec, SecAggSpec
+from zerosum.client.spec.section import described
 from zerosum.client.task import error_line, registered_tasks
 from zerosum.client.task_errors import FAILURES
 from zerosum.server.config import ConfigError
@@ -161,7 +162,7 @@ def _first_line(module: str, name: str) -> str:
 
 def _choices(spec: type[PrivacySpec | SecAggSpec | SamplingSpec | ServerSpec], key: str) -> Rows:
     """Read each choice's meaning from the key's description: `name`: meaning."""
-    field = spec.model_fields[key]
+    field = described(spec)[key]
     text = field.description or ""
     names = [name for part in get_args(field.annotation) for name in (get_args(part) or [part])]
     names = names or [

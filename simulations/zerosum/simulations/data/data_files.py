@@ -23,7 +23,7 @@ class DataError(TaskError):
 
 
 def required_file(spec: DataSpec, task: str, kind: str) -> Path:
-    """Return ``data.path`` if it names a file.
+    """Return the one file that ``data.path`` names, for a task that reads one.
 
     Parameters
     ----------
@@ -42,9 +42,9 @@ def required_file(spec: DataSpec, task: str, kind: str) -> Path:
     Raises
     ------
     DataError
-        If it is absent, no file, or nothing that can name one.
+        If the key is absent or a list, or the file cannot be read.
     """
-    return existing_file(one_path(spec, task, kind), kind)
+    return readable_file(one_path(spec, task, kind), kind)
 
 
 def required_files(spec: DataSpec, task: str, kind: str) -> tuple[Path, ...]:
@@ -75,10 +75,10 @@ def required_files(spec: DataSpec, task: str, kind: str) -> tuple[Path, ...]:
     files: list[Path] = []
     for name in names:
         try:
-            files += named_files(name) or [existing_file(name, kind)]
+            files += named_files(name) or [readable_file(name, kind)]
         except (OSError, RuntimeError, ValueError, TypeError):
-            files.append(existing_file(name, kind))  # which says what is wrong with it
-    checked = [existing_file(str(file), kind) for file in files]
+            files.append(readable_file(name, kind))  # which says what is wrong with it
+    checked = [readable_file(str(file), kind) for file in files]
     check_distinct(checked, "data.path")
     return tuple(checked)
 
@@ -163,8 +163,8 @@ def one_path(spec: DataSpec, task: str, kind: str) -> str:
     return spec.path
 
 
-def existing_file(given: str, kind: str) -> Path:
-    """Return the file that a text names.
+def readable_file(given: str, kind: str) -> Path:
+    """Return the file that a text names, if it can be read.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ def existing_file(given: str, kind: str) -> Path:
     Raises
     ------
     DataError
-        If it is absent, no file, or nothing that can name one.
+        If nothing is there, or no file, or it may not be read: with the nearest name beside it.
     """
     name = str(given)
     name = name if len(name) <= 200 else f"{name[:200]}..."

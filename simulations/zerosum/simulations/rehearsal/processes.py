@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from zerosum.client.files.operating_system import KILL
+from zerosum.client.flower.flower_internals import nodes_have_a_port_of_their_own
 
 BIN = Path(sys.executable).parent
 
@@ -68,6 +69,8 @@ class FlowerPrograms:
     ) -> None:
         self.folder, self.connection, self.address = folder, connection, address
         self.port = free_port()
+        own = nodes_have_a_port_of_their_own()
+        self.port_of_nodes = free_port() if own else self.port
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.mark = f"ZEROSUM_FEDERATION={secrets.token_hex(16)}"
         self.env = os.environ | self._environment()
@@ -79,6 +82,12 @@ class FlowerPrograms:
             encoding="utf-8",
             newline="\n",
         )
+
+    def port_of_nodes_given(self, host: str) -> tuple[str, ...]:
+        """Return the words by which a SuperLink that listens at a host has nodes connect there."""
+        if self.port_of_nodes == self.port:
+            return ()
+        return ("--fleet-api-address", f"{host}:{self.port_of_nodes}")
 
     def _environment(self) -> dict[str, str]:
         """Return what every program is started with."""

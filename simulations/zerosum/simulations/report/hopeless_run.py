@@ -29,7 +29,7 @@ def hopeless_caution(run: RunRecord) -> list[str]:
         else f"At this noise {needed:,} clients a round would be enough; zerosum plan, given the "
         "folder's config.toml, names other settings."
     )
-    return [f"{whole.in_words[:1].upper()}{whole.in_words[1:]}. {nearest}"]
+    return [f"{whole.why_hopeless[:1].upper()}{whole.why_hopeless[1:]}. {nearest}"]
 
 
 def whole_run_of(run: RunRecord) -> WholeRun | None:

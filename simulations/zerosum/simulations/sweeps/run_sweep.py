@@ -13,7 +13,7 @@ from zerosum.simulations.sweeps.children import run_cells
 from zerosum.simulations.sweeps.grid import Cell, cells_of, given_choices, seeds_of
 from zerosum.simulations.sweeps.sweep_folder import SweepFolder
 from zerosum.simulations.sweeps.time_left import DAY_SECONDS, Pace
-from zerosum.simulations.terminal.durations import in_words, left_in_words
+from zerosum.simulations.terminal.durations import left_in_words, time_in_words
 from zerosum.simulations.terminal.notebook import LiveLine
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def complete(
             warned = True
             log.warning(
                 "this sweep takes about %s with %d cells at a time: fewer values, seeds or rounds "
-                "take less; what is done is kept", in_words(left), workers,
+                "take less; what is done is kept", time_in_words(left), workers,
             )  # fmt: skip
         look(pace)
 

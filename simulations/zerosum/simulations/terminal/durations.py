@@ -8,11 +8,11 @@ MINUTE_SECONDS = 59.5
 
 def left_in_words(seconds: float) -> str:
     """Write how long something still takes, as "40 s left"."""
-    known = f"{round(seconds)} s" if seconds < MINUTE_SECONDS else in_words(seconds)
+    known = f"{round(seconds)} s" if seconds < MINUTE_SECONDS else time_in_words(seconds)
     return f"{known} left"
 
 
-def in_words(seconds: float) -> str:
+def time_in_words(seconds: float) -> str:
     """Write a time as people guess it: the two largest units."""
     minutes = round(seconds / 60)
     if minutes < 1:

@@ -15,6 +15,6 @@ app = ClientApp(mods=[private_mod])
 def query(message: Message, context: Context) -> Message:
     """Count who left in each interval: last seen alive, or died."""
     times, died = np.loadtxt(str(context.node_config["people"]), delimiter=",", unpack=True)
-    left, _ = np.histogramdd((times, died), bins=(GRID, (0, 0.5, 1)))
+    left, _ = np.histogramdd((times, died), bins=[GRID, np.array([0, 0.5, 1])])
     counts = left.astype(int).ravel().tolist()
     return Message(RecordDict({"left": MetricRecord({"counts": counts})}), reply_to=message)

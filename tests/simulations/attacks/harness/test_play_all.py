@@ -10,6 +10,7 @@ import pytest
 from narrowed import hits_of, present
 
 from zerosum.server.runs.run_folder import REPORT
+from zerosum.simulations.attacks.folder import LOG, ROWS, TABLE, AttackFolder
 from zerosum.simulations.attacks.harness.interface import (
     Case,
     Defense,
@@ -25,7 +26,7 @@ from zerosum.simulations.attacks.harness.play import Cell, play
 from zerosum.simulations.attacks.harness.play_all import jobs_of, play_all
 from zerosum.simulations.attacks.harness.results import POOLED, rows_of, shown, strongest, to_csv
 from zerosum.simulations.attacks.report.table import figure_text, to_markdown
-from zerosum.simulations.attacks.run import LOG, ROWS, TABLE, AttackFolder, AttackRun
+from zerosum.simulations.attacks.run import AttackRun
 
 PLAIN, MASKED = Defense("plain"), Defense("masked", masking="double")
 BITS = 64

@@ -26,7 +26,7 @@ from zerosum.simulations.attacks.harness.play import Cell, Outcome
 from zerosum.simulations.attacks.report.forest import forests
 from zerosum.simulations.attacks.report.matrix import matrix
 from zerosum.simulations.attacks.report.protections import differences, judged, kind_of
-from zerosum.simulations.attacks.report.sentences import findings, in_words
+from zerosum.simulations.attacks.report.sentences import findings, protection_in_words
 from zerosum.simulations.attacks.report.table import figure_text
 
 AT = 12.0
@@ -254,7 +254,7 @@ def test_many_protections_are_counted_after_six():
     ],
 )
 def test_names_become_words(name, words):
-    assert in_words(name) == words
+    assert protection_in_words(name) == words
 
 
 def test_protections_have_columns_of_their_own():

@@ -151,7 +151,8 @@ def _protected(of: Sequence[Judged]) -> Iterator[str]:
     reached = [_weakest(members) for members in series]
     for found in _loosest([each for each in reached if each is not None]):
         before = "that does" if failing or stopping else "that stops it"
-        yield f"the weakest noise {before} is {in_words(found.row.protection)}{_epsilon(found)}"
+        noise = protection_in_words(found.row.protection)
+        yield f"the weakest noise {before} is {noise}{_epsilon(found)}"
     for members, weakest in zip(series, reached, strict=True):
         most = _strongest_above(members) if weakest is None else None
         if most is not None:
@@ -243,9 +244,9 @@ def _named(cells: Sequence[Judged], fits: Callable[[Judged], bool]) -> list[str]
         of = [each for each in cells if each.row.protection == name]
         hit = [each for each in of if fits(each)]
         if len(hit) == len(of):
-            names.append(in_words(name))
+            names.append(protection_in_words(name))
         elif hit:
-            names.append(_within(in_words(name), [each.differs for each in hit]))
+            names.append(_within(protection_in_words(name), [each.differs for each in hit]))
     return names
 
 
@@ -257,7 +258,7 @@ def _within(name: str, settings: Sequence[str]) -> str:
     return f"{name} ({'; '.join(settings)})"
 
 
-def in_words(protection: str) -> str:
+def protection_in_words(protection: str) -> str:
     """Return a protection's name as part of a sentence: "noise of 0.1 C", "masks with a clip".
 
     Parameters
@@ -273,7 +274,7 @@ def in_words(protection: str) -> str:
     if "," in protection:  # in a list it would read as two
         return f"“{protection}”"
     if protection.startswith(OF_THE_RUN):
-        return f"{_RUNS}{in_words(protection.removeprefix(OF_THE_RUN))}"
+        return f"{_RUNS}{protection_in_words(protection.removeprefix(OF_THE_RUN))}"
     text = re.sub(r"\bnoise (?=[\d.])", "noise of ", protection)
     text = re.sub(r"^masked \+ ", "masks with ", text)
     plain = {"masked": "masks", "clip": "a clip alone", "masks with clip": "masks with a clip"}
@@ -302,7 +303,7 @@ def _figure(each: Judged) -> str:
 def _where(each: Judged) -> str:
     """Return protection and setting, as far as the attack has several."""
     differs = f", {each.differs}" if each.differs else ""
-    return in_words(each.row.protection) + differs
+    return protection_in_words(each.row.protection) + differs
 
 
 def _epsilon(each: Judged) -> str:
