@@ -166,7 +166,9 @@ def test_under_privacy_the_weight_does_not_tell_how_many_answered(grid_of, tmp_p
 
     lost = without({"advertise": (0,)}, client_app([private_mod]))
     for name, settings in (("noisy", NOISY), ("open", OPEN)):
-        strategy = PrivateStrategy(watching(weights), out=tmp_path / name, **settings)
+        strategy = PrivateStrategy(
+            watching(weights), out=tmp_path / name, averages=True, **settings
+        )
         strategy.start(grid_of(lost), model(), 2)
     assert weights == [CLIENTS, CLIENTS, CLIENTS, CLIENTS - 1]
 
@@ -181,7 +183,7 @@ def test_a_liar_is_left_out_of_later_rounds_and_counts_in_the_divisor_still(
     big = ArrayRecord({"layer": Array(np.zeros(400, dtype=np.float32))})
     settings = NOISY | {"noise_multiplier": 0.01}
     (tmp_path / "policy.toml").write_text(POLICY + "min_noise_multiplier = 0.01\n")
-    strategy = PrivateStrategy(watching(weights), out=tmp_path / "run", **settings)
+    strategy = PrivateStrategy(watching(weights), out=tmp_path / "run", averages=True, **settings)
     result = strategy.start(grid_of(client_app([private_mod])), big, 2)
     found = arrays_of(result)["layer"]
     asked = [range(CLIENTS), [i for i in range(CLIENTS) if i != liar]]
@@ -201,7 +203,7 @@ def test_a_liar_is_left_out_of_later_rounds_and_counts_in_the_divisor_still(
     assert "5 of 5 clients are in the sum, left out: 1" in caplog.text
     assert json.loads((tmp_path / "run/summary.json").read_text())["left_out"] == [liar]
     # Another start in this folder does without it as well, until its line is deleted.
-    again = PrivateStrategy(watching(weights), out=tmp_path / "run", **settings)
+    again = PrivateStrategy(watching(weights), out=tmp_path / "run", averages=True, **settings)
     again.start(grid_of(client_app([private_mod])), big, 1)
     (tmp_path / "run/left-out.jsonl").write_text("")
     again.start(grid_of(client_app([private_mod])), big, 1)

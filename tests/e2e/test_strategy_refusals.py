@@ -13,7 +13,7 @@ from flwr.serverapp.strategy import (
 )
 from strategy_apps import CLIENTS, NOISY, OPEN, client_app, model
 
-import zerosum.server.flower.private_strategy as strategy_module
+import zerosum.server.flower.strategy_checks as strategy_module
 from zerosum.client.flower.private_mod import private_mod
 from zerosum.client.protocol import flower_messages
 from zerosum.server.config import ConfigError

@@ -9,7 +9,7 @@ from zerosum.client.flower.app_request import enveloped
 from zerosum.client.flower.flower_internals import Run
 from zerosum.client.protocol import flower_messages
 
-Answered = Callable[[list[Message]], list[Message]]
+Answered = Callable[[list[Message]], Iterable[Message]]
 """Answers a strategy's messages with what came of a private sum."""
 
 

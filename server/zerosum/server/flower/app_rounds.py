@@ -7,34 +7,38 @@ that of a client whose model is the mean of the survivors'.
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Message, RecordDict
 
 from zerosum.client.flower.app_request import AppRequest
 from zerosum.client.flower.arrays import ArrayLayout
-from zerosum.client.protocol import flower_messages
 from zerosum.client.request import Kind, ModelQuestion
 from zerosum.client.spec import PrivacySpec
-from zerosum.secagg.stages import OPENING, Stage
 from zerosum.server.config import ConfigError
 from zerosum.server.flower.app_records import common_records, integers_of
 from zerosum.server.flower.app_run import AppRun
 from zerosum.server.flower.app_schedule import AppSchedule, Numbered
+from zerosum.server.flower.app_words import (
+    cost_record,
+    in_words,
+    refused_in_words,
+    warn_of_missing,
+)
+from zerosum.server.flower.mean_reply import MeanReply, Replies
 from zerosum.server.flower.serving import SIMULATED
+from zerosum.server.flower.strategy_words import TellingMetrics
 from zerosum.server.privacy.noised_ratio import NoisedRatio, noised_ratio
-from zerosum.server.privacy.observers import OBSERVERS
 from zerosum.server.privacy.protections import evaluation_protection, question_of
-from zerosum.server.privacy.rounding import epsilon_text
 from zerosum.server.privacy.run_ledger import Figures
 from zerosum.server.private_sum.aggregate import Aggregate
 from zerosum.server.private_sum.coordinator import RoundAbandoned
 from zerosum.server.private_sum.sum_in_progress import Shape
 from zerosum.server.private_sum.transport import Traffic
 from zerosum.server.runs.records import RoundRecord, Summary
-from zerosum.server.runs.round_line import lies_in_words, lies_record
+from zerosum.server.runs.round_line import lies_in_words
 from zerosum.server.runs.run_outcome import charged, charged_in_words, nothing_learnt, values
 from zerosum.server.spec import Experiment
 from zerosum.server.training.adaptive_clip import Clip
@@ -70,6 +74,7 @@ class AppRounds:
         self._record: RoundRecord | None = None
         self._cuts = CutWatch(run.experiment, len(run.nodes), self._length)
         self._skipped = False
+        self._refused: set[Kind] = set()
         self._trained: list[RoundRecord] = []
 
     @property
@@ -77,7 +82,7 @@ class AppRounds:
         """Return the reason why no client's training is in the model; None where some is."""
         return nothing_learnt(self._trained)
 
-    def answer(self, messages: list[Message]) -> list[Message]:
+    def answer(self, messages: list[Message]) -> Iterable[Message]:
         """Run the private sum that these messages ask for, and reply to the first of them.
 
         Parameters
@@ -87,7 +92,7 @@ class AppRounds:
 
         Returns
         -------
-        list of flwr.app.Message
+        iterable of flwr.app.Message
             One reply; none where the round is abandoned.
 
         Raises
@@ -104,7 +109,8 @@ class AppRounds:
                 f"the strategy sends messages of type {', '.join(sorted(types))}: a private sum "
                 'answers those of one type, "train" or "evaluate"'
             )
-        return self._train(messages) if kind == "train" else self._evaluate(messages)
+        replies = self._train(messages) if kind == "train" else self._evaluate(messages)
+        return Replies(replies, self._run.guarded)
 
     def finish(self) -> Figures:
         """Write what is left to write and return the figures of the whole run."""
@@ -143,7 +149,7 @@ class AppRounds:
         aggregate = self._sum(request, asked.cohort, messages[0].metadata.message_type)
         replies = []
         if aggregate is not None:
-            replies = [Message(self._reply(request, aggregate, expected), reply_to=messages[0])]
+            replies = [self._replied(messages[0], self._reply(request, aggregate, expected))]
             private = self._run.experiment.privacy.private
             self._clip.follow(aggregate.bit, expected if private else len(aggregate.survivors))
         else:
@@ -163,7 +169,7 @@ class AppRounds:
                 next(iter(request.records.array_records)): request.layout.moved(
                     request.arrays, step
                 ),
-                "metrics": MetricRecord({**told, self._run.weight_key: weight}),
+                "metrics": TellingMetrics({**told, self._run.weight_key: weight}),
             }
         )
 
@@ -179,6 +185,8 @@ class AppRounds:
         aggregate = self._sum(request, asked.cohort, messages[0].metadata.message_type)
         if aggregate is None:
             return []
+        if private:
+            warn_of_missing(aggregate, request, self._round)
         *sums, count = aggregate.total.tolist()
         std = aggregate.noise_std if private else 0.0
         found: dict[str, float] = {}
@@ -193,8 +201,11 @@ class AppRounds:
                 return []
             found |= ratio.record(name)
         self._note(**{f"federated_{name}": value for name, value in found.items()})
-        content = RecordDict({"metrics": MetricRecord({**found, self._run.weight_key: count})})
-        return [Message(content, reply_to=messages[0])]
+        content = RecordDict({"metrics": TellingMetrics({**found, self._run.weight_key: count})})
+        return [self._replied(messages[0], content)]
+
+    def _replied(self, message: Message, content: RecordDict) -> Message:
+        return MeanReply(content, reply_to=message, strategy=self._run.guarded)
 
     def _request(self, messages: Sequence[Message], kind: Kind) -> AppRequest:
         """Return what all clients are asked."""
@@ -251,17 +262,22 @@ class AppRounds:
             self._cuts.check(aggregate, kind)
         except RoundAbandoned as abandoned:
             self._leave_out(abandoned.traffic)
-            log.warning("round %d, %s: abandoned: %s", self._round, kind, abandoned)
+            lacked = refused_in_words(abandoned.traffic, request)
+            reason = f"{abandoned}; {lacked}" if lacked else str(abandoned)
+            log.warning("round %d, %s: abandoned: %s", self._round, kind, reason)
             if kind == "train":
-                self._note(status="abandoned", reason=str(abandoned), survivors=0)
-                self._note(**_cost(abandoned.traffic, request))
+                self._note(status="abandoned", reason=reason, survivors=0)
+                self._note(**cost_record(abandoned.traffic, request))
             return None
         self._leave_out(aggregate.traffic)
+        if kind not in self._refused and (lacked := refused_in_words(aggregate.traffic, request)):
+            self._refused.add(kind)
+            log.warning("round %d, %s: of the clients %s", self._round, kind, lacked)
         if kind == "train":
             self._note(status="completed", survivors=len(aggregate.survivors))
             if aggregate.failures:
                 self._note(failed_groups=list(aggregate.failures))
-            self._note(**_cost(aggregate.traffic, request))
+            self._note(**cost_record(aggregate.traffic, request))
         return aggregate
 
     def _opened(self, request: AppRequest, numbered: Numbered) -> Aggregate:
@@ -352,32 +368,3 @@ def evaluation_privacy(experiment: Experiment, metrics: Mapping[str, float]) -> 
     if privacy.norm == "l1":
         return privacy.model_copy(update={"clip": math.sqrt(len(metrics) + 1)})
     return privacy
-
-
-def _cost(traffic: Traffic, request: AppRequest) -> dict[str, Any]:
-    """Return what a line of metrics says of a sum's messages, the app's records included."""
-    lost = {i for stage in OPENING for i in traffic.dropouts.get(stage, ())}
-    asked = traffic.down.keys() - lost if Stage.CONTRIBUTE in traffic.dropouts else ()
-    up, down = traffic.up.values(), traffic.down.values()
-    carried = len(asked) * flower_messages.size(request.records)
-    return {
-        "dropouts": {stage: len(who) for stage, who in traffic.dropouts.items()},
-        "bytes_up_per_client": sum(up) / len(up) if up else 0.0,
-        "bytes_down_per_client": (sum(down) + carried) / len(down) if down else 0.0,
-        "exchanges": traffic.exchanges,
-        "stage_seconds": {stage: round(spent, 4) for stage, spent in traffic.seconds.items()},
-        **({"refused": dict(traffic.refused)} if traffic.refused else {}),
-        **lies_record(traffic),
-    }
-
-
-def in_words(figures: Figures) -> str:
-    """Return the figures in a line."""
-    reasons = sorted({bound.reason for bound in figures.values() if bound.reason})
-    known = [figures[name] for name in OBSERVERS if name in figures and figures[name].finite]
-    if not known:
-        return "; ".join(reasons)
-    said = ", ".join(
-        f"{epsilon_text(bound.value)} ({bound.observer}, {bound.adjacency})" for bound in known
-    )
-    return "; ".join([f"epsilon {said} at delta {known[0].delta:g}", *reasons])

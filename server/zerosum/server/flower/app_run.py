@@ -40,6 +40,8 @@ class AppRun:
         Clients who are not asked, whoever draws them.
     rounds : int
         Rounds of training that the strategy was started for.
+    guarded : str
+        Name of a strategy whose own code may not read replies; empty for one that may.
     metrics : mapping of str to float
         Metrics that an evaluation sums, and their largest magnitudes.
     run_config : mapping
@@ -60,6 +62,7 @@ class AppRun:
     weight_key: str
     left_out: LeftOut
     rounds: int
+    guarded: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
     run_config: UserConfig = field(default_factory=dict)
     own_cohorts: bool = True

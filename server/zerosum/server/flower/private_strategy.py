@@ -10,28 +10,20 @@ model is the mean of the clients', read from a sum that nobody could look into.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from flwr.app import (
     ArrayRecord,
     ConfigRecord,
-    Message,
     MessageType,
     MetricRecord,
     UserConfig,
 )
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import (
-    Bulyan,
-    FedMedian,
-    FedTrimmedAvg,
-    FedXgbBagging,
-    FedXgbCyclic,
-    Krum,
-    MultiKrum,
-    QFedAvg,
     Result,
     Strategy,
 )
@@ -41,12 +33,12 @@ from zerosum.client.flower.arrays import ArrayLayout, UnusableArraysError
 from zerosum.client.flower.flower_internals import fused_config
 from zerosum.client.protocol.noise_source import Entropy, SystemEntropy
 from zerosum.client.protocol.protection import Protection
-from zerosum.secagg import Roster
 from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.config import ConfigError, parse_experiment
 from zerosum.server.flower.app_grid import AppGrid, StrategyGrid
-from zerosum.server.flower.app_rounds import AppRounds, evaluation_privacy, in_words
+from zerosum.server.flower.app_rounds import AppRounds, evaluation_privacy
 from zerosum.server.flower.app_run import AppRun
+from zerosum.server.flower.app_words import in_words
 from zerosum.server.flower.node_registry import meet
 from zerosum.server.flower.serving import (
     ONE_PROCESS,
@@ -54,8 +46,16 @@ from zerosum.server.flower.serving import (
     read_deployment_keys,
     simulated_app_nodes,
 )
+from zerosum.server.flower.strategy_checks import (
+    check_accounted,
+    check_averages,
+    check_enough,
+    nodes_wanted,
+    warn_of_statistics,
+)
+from zerosum.server.flower.strategy_words import told_functions, uniform_words
+from zerosum.server.flower.wrapping_strategy import WrappingStrategy
 from zerosum.server.planning.preflight import prepare
-from zerosum.server.privacy.calibration import planned_figures, planned_run
 from zerosum.server.privacy.protections import evaluation_protection, planned_protections
 from zerosum.server.privacy.run_ledger import Figures, RunLedger
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
@@ -77,22 +77,10 @@ Section = Mapping[str, Any]
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
-_NO_AVERAGES = (
-    Bulyan,
-    FedMedian,
-    FedTrimmedAvg,
-    FedXgbBagging,
-    FedXgbCyclic,
-    Krum,
-    MultiKrum,
-    QFedAvg,
-)
-"""Strategies that look at single clients' replies, or at anything but float arrays."""
-
 _RUN_ID_BYTES = 8
 
 
-class PrivateStrategy(Strategy):
+class PrivateStrategy(WrappingStrategy):
     """A Message-API strategy whose clients' updates are only ever seen as a noised sum.
 
     Sections have the keys of an experiment file (docs/configuration.md). Clients weigh the same,
@@ -125,6 +113,11 @@ class PrivateStrategy(Strategy):
     out : str or Path, optional
         Run folder, with ledger and records. Default: ``runs/RUN_ID``. A folder of the same
         settings is gone on with: its ledger counts, and its rounds are numbered on.
+    averages : bool
+        Whether a strategy's own code that reads replies does nothing but average: its one reply is
+        the mean then. Default: such a strategy is refused where it reads one.
+
+    Attributes of the strategy that this class does not have are read and set through it.
 
     Raises
     ------
@@ -153,10 +146,11 @@ class PrivateStrategy(Strategy):
         max_examples: int = 10_000,
         run_config: UserConfig | None = None,
         out: str | Path | None = None,
+        averages: bool = False,
     ) -> None:
-        super().__init__()
-        _check_averages(strategy)
-        self._strategy = strategy
+        super().__init__(strategy)
+        check_averages(strategy)
+        self._averages = averages
         self._metrics = dict(metrics or {})
         self._out = out
         self._run_config = run_config
@@ -169,13 +163,13 @@ class PrivateStrategy(Strategy):
             "delta": delta,
         }
         given = {key: value for key, value in short.items() if value is not None}
-        self._values = {
+        self._values: dict[str, Any] = {
             "name": f"PrivateStrategy of {type(strategy).__name__}",
             "task": TASK,
             "privacy": {**(privacy or {}), **given},
             "encoding": dict(encoding or {}),
             "secagg": dict(secagg or {}),
-            "deployment": {"min_nodes": _nodes_wanted(strategy), **(deployment or {})},
+            "deployment": dict(deployment or {}),
             "sampling": {"kind": "everyone"} if sampling is None else dict(sampling),
             "training": {"weighting": weighting, "max_examples": max_examples},
             "evaluation": {
@@ -244,15 +238,16 @@ class PrivateStrategy(Strategy):
             rounds = AppRounds(run, initial_arrays)
             around = StrategyGrid(grid, set(run.nodes.by_index.values()), rounds.answer)
             try:
-                result = self._strategy.start(
-                    around,
-                    initial_arrays,
-                    num_rounds,
-                    timeout,
-                    train_config,
-                    evaluate_config,
-                    evaluate_fn,
-                )
+                with self._told(run.experiment):
+                    result = self._strategy.start(
+                        around,
+                        initial_arrays,
+                        num_rounds,
+                        timeout,
+                        train_config,
+                        evaluate_config,
+                        evaluate_fn,
+                    )
             finally:
                 self._figures = rounds.finish()
                 log.info("PrivateStrategy, the whole run: %s", in_words(self._figures))
@@ -268,100 +263,22 @@ class PrivateStrategy(Strategy):
                 raise NothingLearntError(f"{said}, the run folder is {path}", result)
             return result
 
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Refuse: messages that somebody else sends would be answered in plain.
-
-        Parameters
-        ----------
-        server_round, arrays, config, grid
-            As of any strategy.
-
-        Returns
-        -------
-        iterable of flwr.app.Message
-            Never.
-
-        Raises
-        ------
-        ConfigError
-            Always.
-        """
-        raise _outermost()
-
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Refuse, as :meth:`configure_train`.
-
-        Parameters
-        ----------
-        server_round, replies
-            As of any strategy.
-
-        Returns
-        -------
-        tuple
-            Never.
-
-        Raises
-        ------
-        ConfigError
-            Always.
-        """
-        raise _outermost()
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Refuse, as :meth:`configure_train`.
-
-        Parameters
-        ----------
-        server_round, arrays, config, grid
-            As of any strategy.
-
-        Returns
-        -------
-        iterable of flwr.app.Message
-            Never.
-
-        Raises
-        ------
-        ConfigError
-            Always.
-        """
-        raise _outermost()
-
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
-        """Refuse, as :meth:`configure_train`.
-
-        Parameters
-        ----------
-        server_round, replies
-            As of any strategy.
-
-        Returns
-        -------
-        flwr.app.MetricRecord
-            Never.
-
-        Raises
-        ------
-        ConfigError
-            Always.
-        """
-        raise _outermost()
-
     def summary(self) -> None:
         """Log the strategy's own summary."""
-        self._strategy.summary()
+        with self._told(self._experiment(1)):
+            self._strategy.summary()
+
+    @contextmanager
+    def _told(self, experiment: Experiment) -> Iterator[None]:
+        """Let the strategy speak for itself, but of what is no longer so."""
+        uniform = experiment.training.weighting == "uniform"
+        with told_functions(self._strategy), uniform_words() if uniform else nullcontext():
+            yield
 
     def _experiment(self, rounds: int) -> Experiment:
-        return parse_experiment({**self._values, "rounds": rounds})
+        # Now: a strategy may be changed after it was wrapped.
+        deployment = {"min_nodes": nodes_wanted(self._strategy), **self._values["deployment"]}
+        return parse_experiment({**self._values, "deployment": deployment, "rounds": rounds})
 
     def _check(self, experiment: Experiment) -> None:
         privacy, encoding = experiment.privacy, experiment.encoding
@@ -406,8 +323,8 @@ class PrivateStrategy(Strategy):
         simulated = is_simulation(grid)
         nodes = (self._simulated if simulated else self._met)(app_grid, experiment)
         experiment = prepare(experiment, population=len(nodes), dimension=dimension)
-        _check_accounted(experiment, len(nodes), dimension)
-        _warn_of_statistics(experiment, initial)
+        check_accounted(experiment, len(nodes), dimension)
+        warn_of_statistics(experiment, initial)
         if earlier is not None:
             check_same(earlier, experiment, folder)
             warn_of_more_rounds(earlier, experiment, len(nodes), dimension)
@@ -429,6 +346,7 @@ class PrivateStrategy(Strategy):
             weight_key=str(getattr(self._strategy, "weighted_by_key", "num-examples")),
             left_out=LeftOut.of(folder, experiment.deployment, nodes.roster),
             rounds=rounds,
+            guarded="" if self._averages else type(self._strategy).__name__,
             metrics=self._metrics,
             run_config=_run_config(grid) if self._run_config is None else self._run_config,
             own_cohorts=self._own_cohorts,
@@ -439,7 +357,7 @@ class PrivateStrategy(Strategy):
         """Wait for the nodes of a deployment."""
         spec = experiment.deployment
         roster = read_deployment_keys(spec, experiment.secagg.server, "secagg.server")
-        _check_enough(self._strategy, roster)
+        check_enough(self._strategy, roster)
         return meet(grid, spec, roster)
 
     def _simulated(self, grid: AppGrid, experiment: Experiment) -> Nodes:
@@ -502,62 +420,3 @@ def _run_config(grid: Grid) -> UserConfig:
             "bound: give it, PrivateStrategy(..., run_config=context.run_config)"
         )
     return config
-
-
-def _outermost() -> ConfigError:
-    return ConfigError(
-        "PrivateStrategy goes around every other strategy, and is run by its own start(): what "
-        "others configure would be sent in plain"
-    )
-
-
-def _check_averages(strategy: Strategy) -> None:
-    name = type(strategy).__name__
-    if isinstance(strategy, _NO_AVERAGES):
-        raise ConfigError(
-            f"PrivateStrategy({name}(...)): {name} looks at each client's reply, and a private sum "
-            "shows none; use FedAvg, FedProx, FedAvgM, FedAdam, FedAdagrad or FedYogi"
-        )
-    if name.startswith("DifferentialPrivacy") or isinstance(strategy, PrivateStrategy):
-        raise ConfigError(
-            f"PrivateStrategy({name}(...)): clipping and noise are PrivateStrategy's; give it the "
-            "strategy within"
-        )
-
-
-def _nodes_wanted(strategy: Strategy) -> int:
-    return max(2, int(getattr(strategy, "min_available_nodes", 2)))
-
-
-def _check_enough(strategy: Strategy, roster: Roster | None) -> None:
-    """Refuse a strategy that would wait for more nodes than the roster has, without an end."""
-    wanted = _nodes_wanted(strategy)
-    if roster is not None and len(roster) < wanted:
-        raise ConfigError(
-            f"min_available_nodes = {wanted} of the strategy: the roster has {len(roster)} "
-            "clients, and no others are asked; set it to their number or fewer"
-        )
-
-
-def _check_accounted(experiment: Experiment, population: int, dimension: int) -> None:
-    """Refuse noise that no accountant knows; say what the run is going to cost."""
-    if not experiment.privacy.private:
-        log.warning('PrivateStrategy: privacy.model = "none": masks, but no noise and no epsilon')
-        return
-    planned = planned_figures(experiment.privacy, planned_run(experiment, population, dimension))
-    if not any(bound.finite for bound in planned.values()):
-        raise ConfigError(
-            f'privacy.model = "{experiment.privacy.model}": {in_words(planned)}; for no privacy '
-            'write privacy = {"model": "none"}'
-        )
-    log.info("PrivateStrategy plans for %d rounds: %s", experiment.rounds, in_words(planned))
-
-
-def _warn_of_statistics(experiment: Experiment, arrays: ArrayRecord) -> None:
-    kept = [name for name in arrays if name.endswith("running_var")]
-    if kept and experiment.privacy.private:
-        log.warning(
-            "PrivateStrategy: %s and the like take up much of the clip, and noise can make them "
-            "negative: use GroupNorm or LayerNorm, or track_running_stats=False",
-            kept[0],
-        )

@@ -14,6 +14,8 @@ from zerosum.simulations.rehearsal.processes import DeploymentError
 APPS = Path(__file__).parent / "apps"
 SERVERS = ("semi-honest", "malicious")
 PLAIN = "plain"
+WRAPPED = {f"two lines, {server}": server for server in SERVERS}
+"""The plain app behind PrivateStrategy and PrivateClientApp, by the server that it withstands."""
 
 _POLICY = """
 models = ["none"]
@@ -34,7 +36,7 @@ def run(
     tell: Callable[[str], None] = lambda what: None,
     keep: Callable[[list[Values]], None] = lambda rows: None,
 ) -> Values:
-    """Let the three kinds of rounds take turns on one federation.
+    """Let rounds in plain, of the own app and of the plain app made private take turns.
 
     Parameters
     ----------
@@ -62,7 +64,7 @@ def run(
     BenchError
         If a run fails.
     """
-    seconds_of: dict[str, list[list[float]]] = {name: [] for name in (PLAIN, *SERVERS)}
+    seconds_of: dict[str, list[list[float]]] = {name: [] for name in (PLAIN, *SERVERS, *WRAPPED)}
     try:
         with tempfile.TemporaryDirectory(prefix="zerosum-bench-") as scratch:
             tell("starting a SuperLink and its SuperNodes")
@@ -100,24 +102,32 @@ def _rows(seconds_of: Mapping[str, list[list[float]]], nodes: int) -> list[Value
 
 def _steady(built: Federation, name: str, rounds: int, turn: int, time_limit: float) -> list[float]:
     """Do one run, and return the seconds of its rounds after the first."""
-    out = built.folder / f"{name}{turn}"
-    if name == PLAIN:
-        config = f'rounds={rounds} nodes={len(built.hosts)} out="{out}"'
-        run, sign = built.submit_config(APPS / "plain", config), out
-    else:
-        settings = [
-            f"secagg.server={name}",
-            f"rounds={rounds}",
-            f"deployment.min_nodes={len(built.hosts)}",
-            *built.keys_of_server,
-        ]
-        run, sign = built.submit(APPS / "masked", settings, out), out / SUMMARY
+    out = built.folder / f"{name.replace(', ', '-').replace(' ', '-')}{turn}"
+    run, sign = _submitted(built, name, rounds, out)
     status = built.wait_for_run(run, time_limit, sign)
     if status != "finished:completed":
         raise BenchError(f"{name} rounds ended as {status}:\n{built.run_log(run)}")
-    if name == PLAIN:
+    if name not in SERVERS:
         seconds: list[float] = json.loads(out.read_text(encoding="utf-8"))
     else:
         lines = (out / METRICS).read_text(encoding="utf-8").splitlines()
         seconds = [json.loads(line)["seconds"] for line in lines]
     return seconds[1:]
+
+
+def _submitted(built: Federation, name: str, rounds: int, out: Path) -> tuple[int, Path]:
+    """Start a run, and return its id and the file that it writes last."""
+    config = f'rounds={rounds} nodes={len(built.hosts)} out="{out}"'
+    if name == PLAIN:
+        return built.submit_config(APPS / "plain", config), out
+    if name in WRAPPED:
+        config += f' server="{WRAPPED[name]}" roster="{built.roster}"'
+        config += f' authority="{built.authority}"'
+        return built.submit_config(APPS / "private", config), out
+    settings = [
+        f"secagg.server={name}",
+        f"rounds={rounds}",
+        f"deployment.min_nodes={len(built.hosts)}",
+        *built.keys_of_server,
+    ]
+    return built.submit(APPS / "masked", settings, out), out / SUMMARY

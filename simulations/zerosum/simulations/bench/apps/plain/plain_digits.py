@@ -2,14 +2,14 @@
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
-from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy import FedAvg, Strategy
 
 SEED = 0
 
@@ -73,9 +73,24 @@ def main(grid: Grid, context: Context) -> None:
     context : Context
         With the run's config.
     """
+    run(grid, context, lambda strategy: strategy)
+
+
+def run(grid: Grid, context: Context, around: Callable[[Strategy], Strategy]) -> None:
+    """Train with a strategy that stands around Flower's own, and write the rounds' seconds.
+
+    Parameters
+    ----------
+    grid : Grid
+        To the nodes.
+    context : Context
+        With the run's config.
+    around : callable
+        Returns what is started.
+    """
     config = context.run_config
     strategy = _Timed(fraction_evaluate=0.0, min_available_nodes=int(config["nodes"]))
-    strategy.start(
+    around(strategy).start(
         grid=grid,
         initial_arrays=ArrayRecord(_task().model().state_dict()),
         num_rounds=int(config["rounds"]),

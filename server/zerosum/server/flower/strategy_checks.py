@@ -1,0 +1,137 @@
+"""What is refused, or warned of, before a strategy is run with private sums for replies."""
+
+import logging
+
+from flwr.app import ArrayRecord
+from flwr.serverapp.strategy import (
+    Bulyan,
+    FedMedian,
+    FedTrimmedAvg,
+    FedXgbBagging,
+    FedXgbCyclic,
+    Krum,
+    MultiKrum,
+    QFedAvg,
+    Strategy,
+)
+
+from zerosum.secagg import Roster
+from zerosum.server.config import ConfigError
+from zerosum.server.flower.app_words import in_words
+from zerosum.server.flower.wrapping_strategy import WrappingStrategy
+from zerosum.server.privacy.calibration import planned_figures, planned_run
+from zerosum.server.spec import Experiment
+
+log = logging.getLogger("flwr")
+
+_NO_AVERAGES = (
+    Bulyan,
+    FedMedian,
+    FedTrimmedAvg,
+    FedXgbBagging,
+    FedXgbCyclic,
+    Krum,
+    MultiKrum,
+    QFedAvg,
+)
+"""Strategies that look at single clients' replies, or at anything but float arrays."""
+
+
+def check_averages(strategy: Strategy) -> None:
+    """Refuse a strategy that is known to look at single replies, or to add noise of its own.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        To be wrapped.
+
+    Raises
+    ------
+    ConfigError
+        By the strategy's name, with those that average.
+    """
+    name = type(strategy).__name__
+    if isinstance(strategy, _NO_AVERAGES):
+        raise ConfigError(
+            f"PrivateStrategy({name}(...)): {name} looks at each client's reply, and a private sum "
+            "shows none; use FedAvg, FedProx, FedAvgM, FedAdam, FedAdagrad or FedYogi"
+        )
+    if name.startswith("DifferentialPrivacy") or isinstance(strategy, WrappingStrategy):
+        raise ConfigError(
+            f"PrivateStrategy({name}(...)): clipping and noise are PrivateStrategy's; give it the "
+            "strategy within"
+        )
+
+
+def nodes_wanted(strategy: Strategy) -> int:
+    """Return the nodes that a strategy waits for, two at least."""
+    return max(2, int(getattr(strategy, "min_available_nodes", 2)))
+
+
+def check_enough(strategy: Strategy, roster: Roster | None) -> None:
+    """Refuse a strategy that would wait for more nodes than the roster has, without an end.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        Whose ``min_available_nodes`` counts.
+    roster : Roster or None
+        None where nobody signs: any nodes may come.
+
+    Raises
+    ------
+    ConfigError
+        If the roster has fewer.
+    """
+    wanted = nodes_wanted(strategy)
+    if roster is not None and len(roster) < wanted:
+        raise ConfigError(
+            f"min_available_nodes = {wanted} of the strategy: the roster has {len(roster)} "
+            "clients, and no others are asked; set it to their number or fewer"
+        )
+
+
+def check_accounted(experiment: Experiment, population: int, dimension: int) -> None:
+    """Refuse noise that no accountant knows; say what the run is going to cost.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        With its noise resolved.
+    population, dimension : int
+        Clients, and coordinates of the model.
+
+    Raises
+    ------
+    ConfigError
+        If no observer's epsilon is finite, though noise was asked for.
+    """
+    if not experiment.privacy.private:
+        log.warning('PrivateStrategy: privacy.model = "none": masks, but no noise and no epsilon')
+        return
+    planned = planned_figures(experiment.privacy, planned_run(experiment, population, dimension))
+    if not any(bound.finite for bound in planned.values()):
+        raise ConfigError(
+            f'privacy.model = "{experiment.privacy.model}": {in_words(planned)}; for no privacy '
+            'write privacy = {"model": "none"}'
+        )
+    log.info("PrivateStrategy plans for %d rounds: %s", experiment.rounds, in_words(planned))
+
+
+def warn_of_statistics(experiment: Experiment, arrays: ArrayRecord) -> None:
+    """Warn of running statistics, which noise spoils.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Of which only noise matters.
+    arrays : flwr.app.ArrayRecord
+        The first model.
+    """
+    kept = [name for name in arrays if name.endswith("running_var")]
+    if kept and experiment.privacy.private:
+        log.warning(
+            "PrivateStrategy: %s and the like take up much of the clip, and noise can make them "
+            "negative: use GroupNorm or LayerNorm, or track_running_stats=False",
+            kept[0],
+        )

@@ -1,0 +1,118 @@
+"""What a strategy says and asks that is no longer so: its weights, and single clients' metrics."""
+
+import functools
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from flwr.app import MetricRecord, RecordDict
+from flwr.serverapp.strategy import Strategy
+
+from zerosum.server.config import ConfigError
+
+log = logging.getLogger("flwr")
+
+MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
+
+_FUNCTIONS = ("train_metrics_aggr_fn", "evaluate_metrics_aggr_fn")
+
+
+class _Uniform(logging.Filter):
+    """Corrects the line of Flower's summary that says by what replies are weighed."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return true, after the line is put right."""
+        if "Weighted by" in str(record.msg):
+            record.msg, record.args = "\t\t├── Weights: uniform", ()
+        return True
+
+
+@contextmanager
+def uniform_words() -> Iterator[None]:
+    """Let Flower's summary say that clients weigh alike."""
+    said = _Uniform()
+    log.addFilter(said)
+    try:
+        yield
+    finally:
+        log.removeFilter(said)
+
+
+class TellingMetrics(MetricRecord):
+    """Metrics of a mean, which say what is asked of them in vain."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a metric, or a default after a word in the log.
+
+        Parameters
+        ----------
+        key : str
+            Of the metric.
+        default : object
+            Returned where there is none.
+
+        Returns
+        -------
+        object
+            The metric's value, or the default.
+        """
+        if key not in self:
+            log.warning(
+                "metrics.get(%r, ...) is its default: a private sum has no %r; it has %s",
+                key,
+                key,
+                ", ".join(self),
+            )
+        return super().get(key, default)
+
+
+@contextmanager
+def told_functions(strategy: Strategy) -> Iterator[None]:
+    """Let functions that aggregate metrics end in one line where they need what is not there.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        Whose ``train_metrics_aggr_fn`` and ``evaluate_metrics_aggr_fn`` are wrapped, if it has any.
+
+    Raises
+    ------
+    ConfigError
+        If one fails: with the key that it lacks, and those that there are.
+    """
+    own = {name: vars(strategy)[name] for name in _FUNCTIONS if callable(vars(strategy).get(name))}
+    for name, function in own.items():
+        setattr(strategy, name, _told(name, function))
+    try:
+        yield
+    finally:
+        for name, function in own.items():
+            setattr(strategy, name, function)
+
+
+def _told(name: str, function: MetricsFunction) -> MetricsFunction:
+    @functools.wraps(function)
+    def told(records: list[RecordDict], weighted_by: str) -> MetricRecord:
+        try:
+            return function(records, weighted_by)
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise ConfigError(_in_words(name, function, records, error)) from error
+
+    return told
+
+
+def _in_words(
+    name: str, function: MetricsFunction, records: Sequence[RecordDict], error: Exception
+) -> str:
+    called = getattr(function, "__name__", type(function).__name__)
+    missing = isinstance(error, KeyError) and error.args
+    failed = f"needs {error.args[0]!r}" if missing else f"fails: {type(error).__name__}: {error}"
+    there = {name: list(keys) for record in records for name, keys in record.metric_records.items()}
+    has = "; ".join(f"{record!r} with {', '.join(keys)}" for record, keys in there.items())
+    return (
+        f"{name} = {called} {failed}; of a private sum there is one reply, which has {has}: "
+        "clients' own metrics stay with them. Leave the function out, or use what there is"
+    )
