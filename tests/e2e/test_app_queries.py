@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from narrowed import present
 from query_apps import CELLS, POLICY, SECAGG, SUMS, answered, app_of, asked, plain_sums
@@ -23,6 +24,7 @@ from zerosum.server import Counts, PrivateQueries, Reals
 from zerosum.server.analytics.asks import QueryAbandoned
 from zerosum.server.analytics.budget import BudgetExceeded
 from zerosum.server.config import ConfigError
+from zerosum.server.flower import hello_refusals, node_registry
 from zerosum.server.privacy.ledger_file import LedgerMismatchError
 from zerosum.server.runs.run_folder import check_unused
 from zerosum.simulations.commands.budget import spending_in
@@ -100,6 +102,27 @@ def test_arrays_are_summed_by_the_function_that_is_asked(grid_of, tmp_path):
     assert table.dtype == np.int64
     np.testing.assert_array_equal(table, whole)
     np.testing.assert_allclose(reply.content["tables"]["other"].numpy(), whole * 1.5, rtol=1e-9)
+
+
+def test_an_app_of_actions_alone_is_greeted_by_one_of_them(grid_of, tmp_path):
+    app = ClientApp(mods=[private_mod])
+
+    @app.query("count")
+    def count(message, context):
+        return Message(RecordDict({"results": MetricRecord(answered(1))}), reply_to=message)
+
+    settings = PLAIN | {"message_type": "query.count", "out": tmp_path / "run"}
+    found = results(asked(PrivateQueries(grid_of(app), SUMS, **settings), "query.count"))
+    assert found["length_count"] == CLIENTS * answered(1)["length_count"]
+
+
+def test_an_app_that_no_greeting_reaches_ends_the_run_with_the_cure(grid_of, monkeypatch):
+    app = ClientApp(mods=[private_mod])
+    app.query("count")(lambda message, context: message)
+    monkeypatch.setattr(hello_refusals, "FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(node_registry, "HELLO_SECONDS", 0.0)
+    with pytest.raises(ConfigError, match=r'PrivateQueries\(..., message_type="query.count"\)'):
+        PrivateQueries(grid_of(app), SUMS, **PLAIN).get_node_ids()
 
 
 @pytest.mark.slow
@@ -417,6 +440,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (SUMS, PLAIN | {"epsilon": 1.0}, "has no epsilon and no budget"),
     (SUMS, NOISY | {"epsilon": -1.0}, "privacy.epsilon = -1.0"),
     (SUMS, NOISY | {"privacy": {"units": "record"}}, "privacy.units"),
+    (SUMS, PLAIN | {"message_type": "train"}, "messages of type train: PrivateQueries answers"),
     (SUMS, NOISY | {"secagg": {"protocol": "ideal"}}, 'a deployed client takes part in "pairwise"'),
 ]
 

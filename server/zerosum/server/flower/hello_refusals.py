@@ -29,6 +29,9 @@ _AWAY: Final = frozenset({3, 4, 5})
 _TEXT: Final = "occurred. Message: "
 """What stands before an app's own words in the errors that Flower makes of them."""
 
+_NO_FUNCTION: Final = "function registered"
+"""In Flower's words for an app that no message of a type reaches, whatever mods it has."""
+
 
 @dataclass
 class HelloRefusals:
@@ -127,6 +130,11 @@ def in_words(reason: str) -> str:
             "partition-id or policy, or its policy cannot be used"
         )
     said = quoted(reason.rpartition(_TEXT)[2].strip("'> \n"))
+    if _NO_FUNCTION in said:
+        return (
+            f'{said}; name one that it has, as PrivateQueries(..., message_type="query.count"), or '
+            "make its ClientApp a zerosum.client.PrivateClientApp"
+        )
     return (
         f"{said}; its ClientApp needs zerosum.client.flower.private_mod.private_mod, first among "
         "its mods, or is zerosum.client.flower.client_app:app"

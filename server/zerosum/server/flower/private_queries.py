@@ -85,6 +85,9 @@ class PrivateQueries(StrategyGrid):
         Sections of an experiment file.
     run_config : mapping, optional
         As of :class:`~.private_strategy.PrivateStrategy`.
+    message_type : str
+        By which nodes are greeted: "query", or, of an app that has functions for actions alone, one
+        of these, "query.count". Messages may have any.
     fresh : bool
         Pay for a new answer where the same was asked before: the nodes' data have changed.
     out : str or Path, optional
@@ -111,6 +114,7 @@ class PrivateQueries(StrategyGrid):
         secagg: Section | None = None,
         deployment: Section | None = None,
         run_config: UserConfig | None = None,
+        message_type: str = MessageType.QUERY,
         fresh: bool = False,
         out: str | Path | None = None,
     ) -> None:
@@ -121,7 +125,8 @@ class PrivateQueries(StrategyGrid):
         self._declared = checked(sums, self._terms)
         self._experiment = _experiment(secagg, deployment)
         self._run_config, self._fresh, self._out = run_config, fresh, out
-        self._app_grid = AppGrid(grid, MessageType.QUERY)
+        _check_types({message_type})
+        self._app_grid = AppGrid(grid, message_type)
         self._answers: AppAnswers | None = None
         self._by_index: Mapping[int, int] = {}
         self.last: AppAnswer | None = None
@@ -306,10 +311,14 @@ def _check_delta(terms: SumTerms, nodes: int) -> None:
 def _common(messages: list[Message]) -> tuple[RecordDict, str]:
     """Return the records and the type that all messages have."""
     types = {message.metadata.message_type for message in messages}
+    _check_types(types)
+    check_alike(messages, "ServerApp")
+    return messages[0].content, next(iter(types))
+
+
+def _check_types(types: set[str]) -> None:
     if len(types) != 1 or next(iter(types)).partition(".")[0] != MessageType.QUERY:
         raise ConfigError(
             f"the ServerApp sends messages of type {', '.join(sorted(types))}: PrivateQueries "
             'answers those of one type, "query"; PrivateStrategy answers "train" and "evaluate"'
         )
-    check_alike(messages, "ServerApp")
-    return messages[0].content, next(iter(types))
