@@ -433,6 +433,9 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     ({"results": {"a": Reals(most=1.0)}}, NOISY, "a: sensitivity is missing: write what one rec"),
     (SUMS, NOISY | {"privacy": {"unit": "client"}}, "sensitivity is missing: write what one node"),
     ({"results": {"a": Counts(sensitivity=1.5)}}, NOISY, "counts change by whole numbers"),  # type: ignore[arg-type]
+    ({"results": {"a": Counts(2.5)}}, PLAIN, r"results.a: shape = 2\.5: leave it out"),  # type: ignore[arg-type]
+    ({"results": {"a": Counts([2, 3])}}, PLAIN, "write 10 for a list"),  # type: ignore[arg-type]
+    ({"results": {"a": Reals(most="1e4")}}, PLAIN, "most = '1e4' is no number"),  # type: ignore[arg-type]
     ({"results": {"a": Counts(0)}}, PLAIN, "results.a: shape"),
     ({"results": {"a": Reals(most=1e30, sensitivity=1.0)}}, NOISY, "is too large beside its"),
     (SUMS, {"secagg": SECAGG}, "epsilon and budget missing: write epsilon, what one query may"),
