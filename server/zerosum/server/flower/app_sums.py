@@ -59,7 +59,8 @@ class Counts:
         Largest one at one node: what is beyond is cut to it.
     sensitivity : int, optional
         Under unit "record": what one record adds to all of them together, as the app counts; by
-        default 1. It takes from none: one that does so is a matter of Reals. Under unit "client": what all of a node's may add up to; it is cut to that.
+        default 1. It takes from none: one that does so is a matter of Reals. Under unit "client":
+        what all of a node's may add up to; it is cut to that.
     """
 
     shape: Shape = None
