@@ -34,8 +34,8 @@ class Sums:
 def ask(folder, coordinator, roster=b"", cohort=COHORT, **changed):
     """Ask in a folder as one run of a ServerApp does; return the answer."""
     settings = {"epsilon": 0.5, "unit": "record"} | changed
-    asks = {"config": {}, "records": {}, "type": "query"}
-    given = {key: settings.pop(key, value) for key, value in asks.items()}
+    asks: dict[str, Any] = {"config": {}, "records": {}, "type": "query"}
+    given: dict[str, Any] = {key: settings.pop(key, value) for key, value in asks.items()}
     terms = terms_of({"budget": 20.0, "honest_fraction": 0.6, **settings})
 
     def request_of(costed, round):
