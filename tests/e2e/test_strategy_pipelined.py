@@ -39,8 +39,9 @@ class Turns:
     """What each client is sent, in turn: stage and sum of a message, and of what rides on it."""
 
     def __init__(self, app):
-        self.app, self.seen = app, {index: [] for index in range(CLIENTS)}
-        self.kinds = []
+        self.app = app
+        self.seen: dict[int, list[Any]] = {index: [] for index in range(CLIENTS)}
+        self.kinds: list[Any] = []
 
     def __call__(self, message, context):
         if stage_type(message.content) != "query.hello":
