@@ -35,9 +35,15 @@ REFUSED = {
         ),
         "give it the strategy within",
     ),
-    "the legacy API": (lambda: PrivateStrategy(LegacyFedAvg(), **OPEN), "to the Message API first"),
+    "the legacy API": (
+        lambda: PrivateStrategy(LegacyFedAvg(), **OPEN),  # type: ignore[arg-type]
+        "to the Message API first",
+    ),
     "its own noise, of the legacy API": (
-        lambda: PrivateStrategy(LegacyFixedClipping(LegacyFedAvg(), 1.0, 1.0, 6), **OPEN),
+        lambda: PrivateStrategy(
+            LegacyFixedClipping(LegacyFedAvg(), 1.0, 1.0, 6),  # type: ignore[arg-type]
+            **OPEN,
+        ),
         "to the Message API first",
     ),
     "twice": (lambda: PrivateStrategy(PrivateStrategy(FedAvg(), **OPEN)), "the strategy within"),

@@ -259,7 +259,7 @@ def test_a_node_that_answers_keeps_the_run_waiting_for_those_that_refuse(clock, 
     assert wait_for_nodes(grid, SPEC) == {0: 10, 1: 11, 2: 12}
 
 
-def test_a_node_that_refused_before_it_answered_keeps_the_run_waiting_too(clock):
+def test_a_node_that_refused_before_it_answered_keeps_the_run_waiting_too(clock, monkeypatch):
     """The first refuses three times, is set right, and answers; the others refuse after it."""
     grid = Refusing({10: OWN})
     now = clock(grid)
@@ -273,7 +273,7 @@ def test_a_node_that_refused_before_it_answered_keeps_the_run_waiting_too(clock)
         if now[0] > 150:
             grid.reasons.clear()
 
-    grid.come = come
+    monkeypatch.setattr(grid, "come", come)
     assert wait_for_nodes(grid, SPEC) == {0: 10, 1: 11, 2: 12}
     assert min(grid.asked.count(node) for node in (10, 11, 12)) > 3
 
