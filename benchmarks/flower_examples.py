@@ -20,7 +20,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from flower_examples_reading import (
 from zerosum.simulations.rehearsal.federation import federation
 from zerosum.simulations.rehearsal.processes import DeploymentError, FlowerPrograms
 from zerosum.simulations.rehearsal.waiting import wait_for_end
+from zerosum.simulations.terminal.signals import terminable
 
 STAND_INS = Path(__file__).parent / "flower_stand_ins"
 
@@ -88,6 +89,8 @@ class Row:
         These lines.
     notes : tuple of str
         What was taken away.
+    bounds : dict
+        What its nodes evaluate, with a bound for each: the metrics of the private runs after it.
     """
 
     app: str
@@ -100,6 +103,7 @@ class Row:
     lines: int = 0
     diff: str = ""
     notes: tuple[str, ...] = ()
+    bounds: dict[str, float] = field(default_factory=dict)
 
 
 def main() -> int:
@@ -111,13 +115,14 @@ def main() -> int:
     if unknown or not apps:
         print(f"{given.folder}: no app {', '.join(sorted(unknown)) or 'in it'}", file=sys.stderr)
         return 2
-    rows: list[Row] = []
-    with _work(given.work) as work:
+    rows = [Row(**row) for row in json.loads(_read(given.json))] if _there(given.json) else []
+    with terminable(), _work(given.work) as work:
         os.environ |= _environment(work)
         for app in apps:
-            rows += _runs(app, given, work)
-            if given.json:
-                given.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+            for row in _runs(app, given, work, rows):
+                rows.append(row)
+                if given.json:
+                    given.json.write_text(json.dumps([asdict(one) for one in rows], indent=1))
     print(table(rows))
     return 0
 
@@ -135,13 +140,17 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=3, help="at most, where an app can be told")
     parser.add_argument("--noised", default=SETTINGS[NOISED], help="arguments of PrivateStrategy")
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds a run may take")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds a run may take")
     parser.add_argument(
         "--run-config", nargs=2, action="append", default=[], metavar=("NAME", "CONFIG")
     )
     parser.add_argument("--query", nargs=2, action="append", default=[], metavar=("NAME", "SUMS"))
     parser.add_argument("--work", type=Path, help="keep copies and logs there")
-    parser.add_argument("--json", type=Path, help="write all rows there, with the changed lines")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        help="write all rows there, with the changed lines; those that it has are not run again",
+    )
     return parser.parse_args()
 
 
@@ -172,19 +181,24 @@ def _environment(work: Path) -> dict[str, str]:
     }
 
 
-def _runs(app: Path, given: argparse.Namespace, work: Path) -> Iterator[Row]:
-    """Yield an app's rows, and tell of each as it is there."""
+def _there(file: Path | None) -> bool:
+    return file is not None and file.is_file()
+
+
+def _runs(app: Path, given: argparse.Namespace, work: Path, before: list[Row]) -> Iterator[Row]:
+    """Yield an app's rows that are not there yet, and tell of each as it is there."""
     runtimes = [] if given.no_simulation else ["simulation"]
     runtimes += ["superlink"] if app.name in given.superlink else []
-    metrics: dict[str, float] = {}
+    mine = [row for row in before if row.app == app.name]
     for runtime in runtimes:
         for way in given.ways:
+            if any((row.runtime, row.way) == (runtime, way) for row in mine):
+                continue
             folder = work / app.name / f"{runtime}-{way}"
             shutil.rmtree(folder, ignore_errors=True)
-            run = _Run(app, runtime, way, folder, given, metrics)
-            row, records = run.done()
-            if way == PLAIN:
-                metrics = evaluation_metrics(records)
+            bounds = next((row.bounds for row in mine if row.bounds), {})
+            row = _Run(app, runtime, way, folder, given, bounds).done()
+            mine.append(row)
             print(f"{app.name}, {runtime}, {way}: {row.failure or row.says}", file=sys.stderr)
             yield row
 
@@ -200,8 +214,8 @@ class _Run:
     given: argparse.Namespace
     metrics: dict[str, float]
 
-    def done(self) -> tuple[Row, list[dict[str, Any]]]:
-        """Run it to its end, and return its row and what was measured."""
+    def done(self) -> Row:
+        """Run it to its end, and return its row."""
         app = self.folder / "app"
         shutil.copytree(self.source, app)
         row = partial(Row, self.source.name, self.runtime, self.way)
@@ -209,13 +223,13 @@ class _Run:
             components(app)
             edited = Edited("", ()) if self.way == PLAIN else self._edited(app)
         except (CannotEditError, SyntaxError, UnicodeDecodeError) as error:
-            return row(failure=f"not edited: {error}"), []
+            return row(failure=f"not edited: {error}")
         row = partial(row, lines=edited.lines, diff=edited.diff, notes=edited.notes)
         run = self._simulated if self.runtime == "simulation" else self._deployed
         try:
             number, status, printed = run(app)
         except (DeploymentError, TimeoutError) as error:
-            return row(failure=reason(str(error)) or str(error).splitlines()[0]), []
+            return row(failure=reason(str(error)) or str(error).splitlines()[0])
         (self.folder / "run.log").write_text(printed)
         records, bytes_up, seconds = measured(self._records / f"{number}.jsonl")
         why = reason(printed)
@@ -225,7 +239,8 @@ class _Run:
             failure = "" if says else why or "it said nothing of a result"
         else:
             failure = why if why and status.startswith("finished") else f"{status}: {why}"
-        return row(says=says, failure=failure, bytes_up=bytes_up, seconds=seconds), records
+        bounds = evaluation_metrics(records) if self.way == PLAIN else {}
+        return row(says=says, failure=failure, bytes_up=bytes_up, seconds=seconds, bounds=bounds)
 
     @property
     def _records(self) -> Path:

@@ -10,11 +10,11 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 _LOGGED = re.compile(r"^\s*(?:INFO|WARNING|ERROR|DEBUG)\s*:\s?")
 
-_NOT_THE_APP = re.compile(
-    r"^\s*$|\(ClientAppActor |it/s\]|^(?:WARNING|ERROR|DEBUG)\b|Received \d+/\d+ results"
-    r"|^Private(?:Strategy|Grid)\b|\bzerosum\b"
+_CARRIED = re.compile(
+    r"^(?:WARNING|ERROR|DEBUG)\b|\(ClientAppActor |it/s\]|\bReceived \d+/\d+ results"
+    r"|\bPrivate(?:Strategy|Queries)\b|\bzerosum\."
 )
-"""Lines of actors, of progress bars, of what carries the messages."""
+"""Lines of actors, of progress bars, of what carries the messages: they are not the app's."""
 
 _RAISED = re.compile(
     r"^(?:\w+\.)*(?P<kind>\w*(?:Error|Exception|Interrupt|Exit))(?::\s*(?P<why>.*))?$"
@@ -99,7 +99,7 @@ def evaluation_metrics(records: list[dict[str, Any]]) -> dict[str, float]:
             if isinstance(value, int | float) and math.isfinite(value):
                 least = (
                     1.0
-                    if "acc" in key.lower()
+                    if "acc" in key.lower() or "auc" in key.lower()
                     else 10.0 ** math.ceil(math.log10(max(2 * abs(value), 1e-6)))
                 )
                 bounds[key] = max(bounds.get(key, 0.0), least)
@@ -156,9 +156,11 @@ def _history(printed: str) -> str:
 
 
 def _last_words(printed: str) -> str:
-    """Return the last lines that are none of Flower's, of an actor's or of ours, joined."""
-    words = [line.strip() for line in _plain(printed) if not _NOT_THE_APP.search(line)]
-    return " ".join(words[-2:])
+    """Return the last line that is the app's, after the one before it where it has no words."""
+    shown = [line for line in _COLOURS.sub("", printed).splitlines() if not _CARRIED.search(line)]
+    words = [line for line in map(str.strip, _plain("\n".join(shown))) if line]
+    alone = bool(words) and re.search("[A-Za-z]", words[-1])
+    return " ".join(words[-1:] if alone else words[-2:])
 
 
 def _plain(printed: str) -> list[str]:

@@ -180,7 +180,8 @@ def test_what_an_app_says_is_its_last_round_as_the_best_test_has_it():
     assert said(RESULTS, "") == "accuracy 0.75, loss 0.6, list [2] (evaluate, nodes)"
     tested = [{"results": RESULTS[0]["results"] | {"evaluate_metrics_serverapp": {"0": {"a": 1}}}}]
     assert said(tested, "") == "a 1 (evaluate, server)"
-    assert said([], "INFO : first\n\x1b[92mINFO\x1b[0m :  a: [1 2]\n\n") == "first a: [1 2]"
+    assert said([], "INFO : first\n\x1b[92mINFO\x1b[0m :  a: [1 2]\n\n") == "a: [1 2]"
+    assert said([], "mean:\n56.0\n(ClientAppActor pid=1) x\nWARNING :  y") == "mean: 56.0"
     assert said([], "") == ""
     history = (
         "INFO : [SUMMARY]\nINFO : {'a': [(1, 0.5),\nINFO :   (2, 0.25)],\nINFO : 'b': [(1, 7)]}"
@@ -231,3 +232,38 @@ def test_a_folder_without_apps_is_a_users_mistake(tmp_path, monkeypatch, capsys)
     monkeypatch.setattr("sys.argv", ["flower_examples.py", str(tmp_path)])
     assert flower_examples.main() == 2
     assert capsys.readouterr().err == f"{tmp_path}: no app in it\n"
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Return a call of the script on apps that are no Flower apps; nothing is started for them."""
+
+    def called(*arguments):
+        for name in ("a", "b"):
+            (tmp_path / "apps" / name).mkdir(parents=True, exist_ok=True)
+            (tmp_path / "apps" / name / "pyproject.toml").write_text("[project]\n")
+        words = ["flower_examples.py", str(tmp_path / "apps"), *arguments]
+        monkeypatch.setattr("sys.argv", words)
+        monkeypatch.setattr(flower_examples, "_environment", lambda work: {})
+        assert flower_examples.main() == 0
+        return capsys.readouterr()
+
+    return called
+
+
+def test_an_app_that_cannot_be_run_has_one_line_and_the_next_one_its_turn(run):
+    shown = run("--ways", "plain")
+    rows = shown.out.splitlines()[2:]
+    assert [row.split(" | ")[0] for row in rows] == ["| a", "| b"]
+    assert all("**not edited: no Flower app: pyproject.toml: KeyError('tool')**" in x for x in rows)
+    assert len(shown.err.splitlines()) == 2
+
+
+def test_rows_that_are_there_are_not_run_again(run, tmp_path):
+    file = tmp_path / "rows.json"
+    kept = flower_examples.Row("a", "simulation", "plain", "kept", bytes_up=1e3, seconds=2.0)
+    file.write_text(json.dumps([vars(kept)]))
+    shown = run("--ways", "plain", "--json", str(file))
+    assert "| a | simulation, plain | kept | 1.0 | 2.0 | 0 |" in shown.out
+    assert [row["app"] for row in json.loads(file.read_text())] == ["a", "b"]
+    assert shown.err.startswith("b, simulation, plain: not edited")

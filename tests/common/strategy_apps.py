@@ -108,8 +108,8 @@ def without(lost, app):
     def losing(message, context):
         index, content = context.node_config["partition-id"], message.content
         main, riding = parts_of(message)
-        gone = {flower_messages.RECORD} if main and is_lost(*main, index) else set()
-        if riding and is_lost(*riding, index):
+        gone = {flower_messages.RECORD} if main and is_lost(main[0], main[1], index) else set()
+        if riding and is_lost(riding[0], riding[1], index):
             gone.add(flower_messages.PIGGYBACK)
         if gone and len(gone) == bool(main) + bool(riding):
             raise RuntimeError("gone")

@@ -12,6 +12,7 @@ from flwr.serverapp import Grid
 from narrowed import present
 from query_apps import CELLS, POLICY, SECAGG, SUMS, answered, app_of, asked, plain_sums
 from strategy_apps import Wire, carried, says
+from typer.testing import CliRunner
 
 from zerosum.client import private_mod
 from zerosum.client.flower.app_request import marked, stage_type
@@ -23,6 +24,7 @@ from zerosum.server.analytics.budget import BudgetExceeded
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.ledger_file import LedgerMismatchError
 from zerosum.simulations.commands.budget import spending_in
+from zerosum.simulations.commands.main import app as commands
 from zerosum.simulations.engine.grid import InProcessGrid
 
 pytestmark = pytest.mark.usefixtures("no_disk")
@@ -304,6 +306,9 @@ def test_queries_end_with_the_budget_before_anything_is_sent(grid_of, tmp_path, 
     spent: Any = spending_in(out)
     assert spent.spent.epsilon == pytest.approx(2.0)
     assert [(cost.name, cost.sums) for cost in spent.queries] == [("query", 1), ("query-2", 1)]
+    drawn = CliRunner().invoke(commands, ["report", str(out)])
+    assert drawn.exit_code == 2
+    assert "holds an app's queries, of which there is no page" in " ".join(drawn.output.split())
     answers = json.loads((out / "answers.json").read_text())["answers"]
     assert [each["clients"] for each in answers] == [CLIENTS, CLIENTS]
     assert answers[0]["std"] == present(queries.last).std

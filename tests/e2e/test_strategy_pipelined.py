@@ -2,6 +2,7 @@
 
 import json
 import logging
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,8 +40,9 @@ class Turns:
     """What each client is sent, in turn: stage and sum of a message, and of what rides on it."""
 
     def __init__(self, app):
-        self.app, self.seen = app, {index: [] for index in range(CLIENTS)}
-        self.kinds = []
+        self.app = app
+        self.seen: dict[int, list[Any]] = {index: [] for index in range(CLIENTS)}
+        self.kinds: list[Any] = []
 
     def __call__(self, message, context):
         if stage_type(message.content) != "query.hello":
@@ -101,16 +103,20 @@ def test_against_a_malicious_server_a_steady_round_takes_three(tmp_path, make_ke
     keys = make_keys(tmp_path / "keys", CLIENTS)
     policy = tmp_path / "strict.toml"
     policy.write_text('models = ["none"]\n' + LEAST_TOML)
+
+    def node_config(name, index):
+        return {
+            "state-dir": str(tmp_path / f"state{name}" / str(index)),
+            "policy": str(policy),
+            **keys.node_config(index),
+        }
+
     found = []
     for name in ("a", "b"):
         grid = InProcessGrid(
             client_app([private_mod]),
             CLIENTS,
-            node_config=lambda index, name=name: {
-                "state-dir": str(tmp_path / f"state{name}" / str(index)),
-                "policy": str(policy),
-                **keys.node_config(index),
-            },
+            node_config=partial(node_config, name),
         )
         deployment = {"roster": str(keys.path), "authority": keys.authority}
         settings = OPEN | {

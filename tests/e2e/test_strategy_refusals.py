@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 from flwr.app import Message
+from flwr.server.strategy import (
+    DifferentialPrivacyClientSideFixedClipping as LegacyFixedClipping,
+)
+from flwr.server.strategy import FedAvg as LegacyFedAvg
 from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideFixedClipping,
     FedAvg,
@@ -31,6 +35,11 @@ REFUSED = {
             DifferentialPrivacyClientSideFixedClipping(FedAvg(), 1.0, 1.0, 6), **OPEN
         ),
         "give it the strategy within",
+    ),
+    "the legacy API": (lambda: PrivateStrategy(LegacyFedAvg(), **OPEN), "to the Message API first"),
+    "its own noise, of the legacy API": (
+        lambda: PrivateStrategy(LegacyFixedClipping(LegacyFedAvg(), 1.0, 1.0, 6), **OPEN),
+        "to the Message API first",
     ),
     "twice": (lambda: PrivateStrategy(PrivateStrategy(FedAvg(), **OPEN)), "the strategy within"),
     "a key": (lambda: PrivateStrategy(FedAvg(), privacy={"clop": 1.0}), "did you mean privacy.cl"),

@@ -146,7 +146,8 @@ class Differing(FedAvg):
         messages = list(super().configure_train(server_round, arrays, config, grid))
         for number, message in enumerate(messages):
             content = RecordDict(dict(message.content))
-            content["config"] = ConfigRecord({**content["config"], "seed": number})
+            config = content.config_records["config"]
+            content["config"] = ConfigRecord({**config, "seed": number})
             message.content = content
         return messages
 
@@ -246,6 +247,7 @@ class Named(FedAvg):
         super().__init__(fraction_evaluate=0.0, min_available_nodes=4)
         self.save_path = "best.pt"
         self.epsilon = "its own"
+        self.note = ""
 
 
 def test_attributes_pass_through_and_own_names_win():

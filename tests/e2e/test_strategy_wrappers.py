@@ -67,7 +67,7 @@ def test_an_app_that_is_named_trains_as_it_does_alone(made, written, grid_of, tm
 
 def test_no_stage_before_training_imports_the_app(written, grid_of, tmp_path):
     app = written("client_app([])")
-    imported = {}
+    imported: dict[str | None, bool] = {}
 
     def watched(message, context):
         try:

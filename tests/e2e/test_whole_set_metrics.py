@@ -1,6 +1,7 @@
 """Figures of the whole public test set: tried before a run, in its rounds, and where they fail."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -231,7 +232,7 @@ def test_no_better_than_the_majority_is_said_in_terminal_and_report(run) -> None
 
 
 def test_a_tasks_names_of_its_classes_are_in_folder_and_report(run, tmp_path) -> None:
-    task = Halves()
+    task: Any = Halves()
     task.class_names = ["small", "large"]
     result = run(task)
     assert result.test_set["class_names"] == ["small", "large"]
@@ -258,7 +259,7 @@ def test_outsiders_see_no_name_of_a_class_that_public_records_lack(run, tmp_path
 
 @pytest.mark.parametrize("names", [["one"], "ab", 7, ["a", "b", "c"]])
 def test_names_of_other_classes_are_left_out_and_said(run, names, tmp_path) -> None:
-    task = Halves()
+    task: Any = Halves()
     task.class_names = names
     result = run(task)
     assert "class_names" not in result.test_set

@@ -4,6 +4,7 @@ import ast
 import importlib
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flwr.app import ConfigRecord, Message, Metadata, RecordDict
@@ -93,7 +94,8 @@ def test_the_run_of_a_grid_is_flowers():
 def test_simulations_are_told_by_a_class_of_flowers():
     theirs = pytest.importorskip("flwr.superlink.grid.inmemory_grid").InMemoryGrid
     assert flower_internals.is_simulation_grid(theirs.__new__(theirs))
-    assert flower_internals.is_simulation_grid(type("Around", (theirs,), {}).__new__(theirs))
+    around: Any = type("Around", (theirs,), {})
+    assert flower_internals.is_simulation_grid(around.__new__(around))
     same_name = type("InMemoryGrid", (InProcessGrid,), {})
     assert not flower_internals.is_simulation_grid(same_name(echo, 1))
 

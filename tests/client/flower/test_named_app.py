@@ -5,7 +5,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from flwr.app import RecordDict
+from flwr.app import Context, RecordDict
 from policies import LEAST_TOML
 
 from zerosum.client import PrivateClientApp
@@ -90,8 +90,9 @@ def message(kind="train"):
 
 def test_an_app_that_is_not_asked_yet_declines_plain_messages_without_its_import(package):
     reference = package()
+    context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
     with pytest.raises(Declined, match="only private sums"):
-        PrivateClientApp(reference)(message(), None)
+        PrivateClientApp(reference)(message(), context)
     assert reference.partition(":")[0] not in sys.modules
 
 

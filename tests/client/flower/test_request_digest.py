@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 import struct
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -312,7 +312,8 @@ def test_a_lifespan_function_sees_neither_ids_nor_order_of_the_run_config():
     for where in (context(), context(run_id=8, run_config=dict(reversed(CONFIG.items())))):
         arrived = sent(asked(base()))
         here = AppEnvironment(where, arrived, app.within)
-        here.update(here.request(arrived.content), None, None)
+        nothing = cast(Any, None)
+        here.update(cast(AppRequest, here.request(arrived.content)), nothing, nothing)
     assert seen == [(0, 0, tuple(sorted(CONFIG)))] * 2
     blank = shown(context(), RecordDict())
     assert blank.node_config == NODE

@@ -244,7 +244,7 @@ def test_nodes_that_are_not_there_yet_are_waited_for_whoever_refuses(clock, expe
     assert now[0] > SPEC.start_timeout
 
 
-def test_a_node_that_answers_keeps_the_run_waiting_for_those_that_refuse(clock):
+def test_a_node_that_answers_keeps_the_run_waiting_for_those_that_refuse(clock, monkeypatch):
     grid = Refusing({10: OWN, 11: OWN})
     grid.claims[12] = 2
     now = clock(grid)
@@ -255,23 +255,28 @@ def test_a_node_that_answers_keeps_the_run_waiting_for_those_that_refuse(clock):
             grid.reasons.clear()
             grid.claims.update(healed)
 
-    grid.come = come
+    monkeypatch.setattr(grid, "come", come)
     assert wait_for_nodes(grid, SPEC) == {0: 10, 1: 11, 2: 12}
 
 
-def test_clients_that_begin_with_one_are_told_at_once_and_not_waited_for(clock, caplog):
+def test_clients_that_begin_with_one_are_told_at_once_and_not_waited_for(
+    clock, caplog, monkeypatch
+):
     grid = Coming({11: 1, 12: 2, 13: 3}, {})
     now = clock(grid)
     told = []
-    sleep = grid.come
-    grid.come = lambda seconds: (told.append((now[0], "from 0 to 2" in caplog.text)), sleep(0))
+
+    def come(seconds):
+        told.append((now[0], "from 0 to 2" in caplog.text))
+
+    monkeypatch.setattr(grid, "come", come)
     with pytest.raises(ConfigError, match=r"partition-id: .* clients 1 to 3, and none is client 0"):
         wait_for_nodes(grid, SPEC)
     assert min(at for at, said in told if said) <= 10
     assert now[0] <= 130
 
 
-def test_a_first_client_that_is_late_is_waited_for(clock):
+def test_a_first_client_that_is_late_is_waited_for(clock, monkeypatch):
     grid = Coming({11: 1, 12: 2}, {15: 5, 13: 3, 14: 4, 10: 0})
     now = clock(grid)
     wait = [45]  # looks between two that come
@@ -281,7 +286,7 @@ def test_a_first_client_that_is_late_is_waited_for(clock):
         if wait[0] % 15 == 0 and grid.more:
             grid.claims.update([grid.more.pop(0)])
 
-    grid.come = come
+    monkeypatch.setattr(grid, "come", come)
     assert wait_for_nodes(grid, SPEC) == {i: 10 + i for i in range(6)}
     assert now[0] > 100
 

@@ -87,7 +87,7 @@ def test_the_settings_of_flowers_dp_are_accepted():
     names = run("LocalDpMod(clipping_norm")
     for name in ("fixed", "adaptive", "local"):
         PrivateStrategy(FedAvg(min_available_nodes=50), **names[name])
-    central = {"privacy": {"model": "central"}, "secagg": {"server": "semi-honest"}}
+    central: dict[str, Any] = {"privacy": {"model": "central"}, "secagg": {"server": "semi-honest"}}
     PrivateStrategy(FedAvg(min_available_nodes=50), **names["fixed"], **central)
     std = 1.0 * math.sqrt(2 * math.log(1.25 / 1e-5)) / 1.0
     local = names["local"]
@@ -110,7 +110,7 @@ def test_a_client_of_secaggplus_hands_out_shares_of_both_its_secrets():
 
 def test_numbers_of_examples_leave_a_client_of_secaggplus_in_plain():
     secaggplus = pytest.importorskip("zerosum.simulations.bench.secaggplus")
-    sent = []
+    sent: list[Any] = []
     app = secaggplus.app_of(lambda index: np.zeros(4, np.float32))
 
     def watched(message, context):

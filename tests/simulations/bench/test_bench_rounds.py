@@ -1,6 +1,7 @@
 """Rounds of a Flower app, plain, under SecAgg+ and under our masks, in one process each."""
 
 import sys
+from typing import Any
 
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -49,11 +50,14 @@ def test_bytes_are_those_of_written_messages():
     counts = app.counts()
     assert (counts.messages, counts.bytes_down) == (3, sum(len(as_sent(m)) for m in messages))
     assert 3 * 500 < counts.bytes_up < 3 * 800
-    assert all(len(reply.content["c"]["x"]) == 500 for reply in replies)
+    assert all(reply.content["c"]["x"] == bytes(500) for reply in replies)
 
 
 def test_a_failed_answer_is_a_message_down_and_nothing_up():
-    app = CountedApp(lambda message, context: 1 / 0)
+    def fails(message, context):
+        raise ZeroDivisionError
+
+    app = CountedApp(fails)
     grid = InProcessGrid(app, 1)
     [node] = grid.get_node_ids()
     [reply] = grid.send_and_receive([Message(RecordDict(), node, "query")])
@@ -155,7 +159,7 @@ def compared(monkeypatch):
     monkeypatch.setattr(bench_versus, "measure", measured)
 
     def compared(console, **changes):
-        settings = dict.fromkeys(bench_versus._ROUND_SETTINGS, 4)
+        settings: dict[str, Any] = dict.fromkeys(bench_versus._ROUND_SETTINGS, 4)
         settings |= {"repeats": 3, "time_limit": 1.0, **changes}
         ours = dict.fromkeys(("degree", "d", "threshold", "bits"), 4)
         return bench_versus.versus_flower(console, ours, settings)

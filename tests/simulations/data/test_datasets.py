@@ -231,7 +231,8 @@ def test_a_file_that_cannot_be_read_is_named(
 
 class FakeSplit:
     def __init__(self, columns: dict[str, Any]) -> None:
-        self.columns, self.features = columns, {}
+        self.columns = columns
+        self.features: dict[str, Any] = {}
 
     def with_format(self, name: str) -> "FakeSplit":
         assert name == "numpy"

@@ -34,7 +34,7 @@ from zerosum.server.privacy.noised_ratio import NoisedRatio, noised_ratio
 from zerosum.server.privacy.protections import evaluation_protection, question_of
 from zerosum.server.privacy.run_ledger import Figures
 from zerosum.server.private_sum.aggregate import Aggregate
-from zerosum.server.private_sum.coordinator import RoundAbandoned
+from zerosum.server.private_sum.coordinator import Charge, ChargeKind, RoundAbandoned
 from zerosum.server.private_sum.sum_in_progress import Shape
 from zerosum.server.private_sum.transport import Traffic
 from zerosum.server.runs.records import RoundRecord, Summary
@@ -282,7 +282,7 @@ class AppRounds:
 
     def _opened(self, request: AppRequest, numbered: Numbered) -> Aggregate:
         """Open a sum, and prepare the one after it with its messages."""
-        plan, kind = numbered.plan, numbered.kind
+        plan = numbered.plan
         following = self._schedule.foreseen(numbered, self._round, self._shape)
         if following is not None:
             self._run.coordinator.prepare(following.plan)
@@ -290,8 +290,22 @@ class AppRounds:
             request,
             plan.groups,
             round=plan.round,
-            charge=self._run.ledger.charging(plan.round, 0, kind, plan.groups),
+            charge=self._charging(numbered),
         )
+
+    def _charging(self, numbered: Numbered) -> Charge:
+        """Charge a sum; one that failed while it was prepared was asked for nothing: none."""
+        plan = numbered.plan
+        charge = self._run.ledger.charging(plan.round, 0, numbered.kind, plan.groups)
+        asked: set[int] = set()
+
+        def charged(kind: ChargeKind, group: int, clients: tuple[int, ...]) -> None:
+            if kind == "contributions":
+                asked.add(group)
+            if group in asked or not numbered.prepared:
+                charge(kind, group, clients)
+
+        return charged
 
     def _leave_out(self, traffic: Traffic) -> None:
         """Do without those who were proved to lie, from the next round on."""

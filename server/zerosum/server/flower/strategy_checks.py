@@ -36,13 +36,13 @@ _NO_AVERAGES = (
 """Strategies that look at single clients' replies, or at anything but float arrays."""
 
 
-def check_averages(strategy: Strategy) -> None:
+def check_averages(strategy: object) -> None:
     """Refuse a strategy that is known to look at single replies, or to add noise of its own.
 
     Parameters
     ----------
-    strategy : Strategy
-        To be wrapped.
+    strategy : object
+        To be wrapped: what is no strategy of the Message API is refused.
 
     Raises
     ------
@@ -50,6 +50,12 @@ def check_averages(strategy: Strategy) -> None:
         By the strategy's name, with those that average.
     """
     name = type(strategy).__name__
+    if not isinstance(strategy, Strategy):
+        raise ConfigError(
+            f"PrivateStrategy({name}(...)): {name} of {type(strategy).__module__} is no strategy "
+            "of flwr.serverapp.strategy, as private sums need: an app of the older API, with "
+            "NumPyClient and flwr.server.strategy, is ported to the Message API first"
+        )
     if isinstance(strategy, _NO_AVERAGES):
         raise ConfigError(
             f"PrivateStrategy({name}(...)): {name} looks at each client's reply, and a private sum "

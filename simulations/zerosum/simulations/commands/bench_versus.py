@@ -26,7 +26,7 @@ MOST_CLIENTS = 64
 _LABELS = {
     "semi-honest": "ours, semi-honest",
     "malicious": "ours, malicious",
-    "noised": "ours, malicious, noised",
+    "noised": "ours, noised",
 }
 
 _TIMES = ("client_cpu_s", "server_cpu_s", "wall_s", "peak_memory_mb")
@@ -48,7 +48,7 @@ def figure_table(title: str, *columns: str) -> Table:
     """
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2))
     for place, column in enumerate(columns):
-        table.add_column(column, justify="right" if place else "left")
+        table.add_column(column, justify="right" if place else "left", no_wrap=not place)
     return table
 
 

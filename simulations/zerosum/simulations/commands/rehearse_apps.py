@@ -13,7 +13,6 @@ from rich.console import Console
 
 from zerosum.client.files.toml_file import parse_toml
 from zerosum.client.flower.node_policy import checked_policy
-from zerosum.client.flower.simulated_node import OPEN_POLICY
 from zerosum.client.privacy.spending import Spending
 from zerosum.client.protocol.stored_counters import read_spending
 from zerosum.client.spec import ClientPolicy
@@ -25,9 +24,8 @@ from zerosum.simulations.commands.rehearse_experiments import conclude, policy_f
 from zerosum.simulations.commands.rehearse_queries import own_budget
 from zerosum.simulations.rehearsal.app_bundle import Bundle, check_loads, packed
 from zerosum.simulations.rehearsal.app_folder import AppRehearsal, answer_in_words
-from zerosum.simulations.rehearsal.app_kind import answers_queries, check_private
+from zerosum.simulations.rehearsal.app_kind import POLICY, answers_queries, check_private
 from zerosum.simulations.rehearsal.federation import Federation
-from zerosum.simulations.rehearsal.policy_check import POLICY
 from zerosum.simulations.rehearsal.processes import DeploymentError
 from zerosum.simulations.rehearsal.rehearsal_folder import RehearsedNodes
 from zerosum.simulations.rehearsal.run_config import overridden
@@ -106,6 +104,8 @@ def open_policy(bundle: Bundle, setting: RehearsedNodes) -> str:
     str
         TOML.
     """
+    from zerosum.client.flower.simulated_node import OPEN_POLICY  # which imports flwr
+
     given = OPEN_POLICY.model_dump(mode="python", exclude=set(_NOT_WRITTEN), exclude_none=True)
     if setting.server:
         given["servers"] = [setting.server]

@@ -15,9 +15,9 @@ from zerosum.client.protocol.training_outcomes import FAILED_AT_HOME
 from zerosum.server.runs.records import Summary
 from zerosum.server.runs.run_folder import SUMMARY, RunFolder
 from zerosum.server.runs.run_outcome import NothingLearntError
+from zerosum.simulations.rehearsal.app_kind import EXPERIMENT, POLICY
 from zerosum.simulations.rehearsal.federation import Federation
 from zerosum.simulations.rehearsal.own_files import count_of, linked, paths_of
-from zerosum.simulations.rehearsal.policy_check import EXPERIMENT, POLICY, check_policy
 from zerosum.simulations.rehearsal.processes import DeploymentError
 from zerosum.simulations.rehearsal.rehearsal_folder import RehearsalFolder, RehearsedNodes
 from zerosum.simulations.rehearsal.run_logs import DECLINED, LINES_SHOWN, first_failures, log_lines
@@ -49,6 +49,9 @@ def prepared_experiment(kept: RehearsalFolder, setting: RehearsedNodes, settings
     DeploymentError, ConfigError
         If it would be refused.
     """
+    # Accountant and torch take seconds to import, and every command reads this file.
+    from zerosum.simulations.rehearsal.policy_check import check_policy
+
     policy = policy_for(Path(setting.app) / POLICY, setting.server)
     check_policy(kept, setting, policy, settings)
 

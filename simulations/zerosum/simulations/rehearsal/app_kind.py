@@ -14,6 +14,7 @@ from zerosum.simulations.rehearsal.processes import DeploymentError
 
 EXPERIMENT: Final = "experiment.toml"
 PLAN: Final = "plan.toml"
+POLICY: Final = "policy.toml"
 
 Kind = Literal["experiment", "queries", "own"]
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from zerosum.client.files.private_files import write_private
 from zerosum.client.protocol.node_keys import read_roster
 from zerosum.secagg import IdentityKey, Roster, SignedRoster
-from zerosum.server.flower.serving import AUTHORITY, ROSTER
 from zerosum.simulations.rehearsal.certificates import (
     make_certificates,
     make_node_key,
@@ -52,6 +51,8 @@ class Federation(FlowerPrograms):
         self.certificates = make_certificates(folder / "tls", [link.address, "127.0.0.1"])
         super().__init__(folder, CONNECTION, link.address, self.certificates.authority)
         self._keep_roster()
+        from zerosum.server.flower.serving import AUTHORITY, ROSTER  # which imports flwr
+
         # Of an app whose code names neither.
         self.env |= {ROSTER: str(self.roster), AUTHORITY: self.authority}
 

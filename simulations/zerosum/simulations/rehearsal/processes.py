@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 from zerosum.client.files.operating_system import KILL
-from zerosum.client.flower.flower_internals import nodes_have_a_port_of_their_own
 
 BIN = Path(sys.executable).parent
 
@@ -69,6 +68,9 @@ class FlowerPrograms:
     ) -> None:
         self.folder, self.connection, self.address = folder, connection, address
         self.port = free_port()
+        # It imports flwr, and every command reads this file.
+        from zerosum.client.flower.flower_internals import nodes_have_a_port_of_their_own
+
         own = nodes_have_a_port_of_their_own()
         self.port_of_nodes = free_port() if own else self.port
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
