@@ -23,6 +23,7 @@ from zerosum.client.protocol import flower_messages
 from zerosum.server.config import ConfigError
 from zerosum.server.flower.app_grid import AppGrid
 from zerosum.server.flower.private_strategy import PrivateStrategy
+from zerosum.server.flower.strategy_checks import nodes_wanted
 from zerosum.server.privacy.epsilon_bound import no_bound
 from zerosum.server.privacy.observers import OBSERVERS
 from zerosum.simulations.engine.grid import FIRST_NODE
@@ -106,6 +107,20 @@ def test_a_strategy_that_wants_more_nodes_than_the_roster_has_does_not_wait(
     )
     with pytest.raises(ConfigError, match=rf"min_available_nodes = {CLIENTS + 1} .*has {CLIENTS}"):
         strategy.start(grid_of(client_app([private_mod])), model(), 2)
+
+
+@pytest.mark.parametrize("of", ["train", "evaluate", "available"])
+def test_a_strategy_that_samples_more_nodes_than_there_are_does_not_wait(of, grid_of, tmp_path):
+    wanted = {"min_available_nodes": 2, f"min_{of}_nodes": CLIENTS + 1}
+    given = OPEN | {"deployment": {"min_nodes": 2}}
+    strategy = PrivateStrategy(FedAvg(**wanted), out=tmp_path / "run", **given)
+    with pytest.raises(ConfigError, match=rf"min_{of}_nodes = {CLIENTS + 1} .*has 2 clients"):
+        strategy.start(grid_of(client_app([private_mod]), 2), model(), 2)
+
+
+def test_nodes_are_waited_for_that_a_strategy_samples():
+    assert nodes_wanted(FedAvg(min_train_nodes=5, min_available_nodes=3)) == 5
+    assert nodes_wanted(FedAvg(min_evaluate_nodes=5, fraction_evaluate=0.0)) == 2
 
 
 def test_noise_that_no_accountant_knows_is_refused(grid_of, tmp_path, monkeypatch):

@@ -322,6 +322,7 @@ class PrivateStrategy(WrappingStrategy):
         log.info("PrivateStrategy waits for its nodes; run folder: %s", folder.path.resolve())
         simulated = is_simulation(grid)
         nodes = (self._simulated if simulated else self._met)(app_grid, experiment)
+        check_enough(self._strategy, len(nodes), "the run has")
         experiment = prepare(experiment, population=len(nodes), dimension=dimension)
         check_accounted(experiment, len(nodes), dimension)
         warn_of_statistics(experiment, initial)
@@ -357,7 +358,8 @@ class PrivateStrategy(WrappingStrategy):
         """Wait for the nodes of a deployment."""
         spec = experiment.deployment
         roster = read_deployment_keys(spec, experiment.secagg.server, "secagg.server")
-        check_enough(self._strategy, roster)
+        if roster is not None:
+            check_enough(self._strategy, len(roster), "the roster has")
         return meet(grid, spec, roster)
 
     def _simulated(self, grid: AppGrid, experiment: Experiment) -> Nodes:

@@ -15,7 +15,6 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
-from zerosum.secagg import Roster
 from zerosum.server.config import ConfigError
 from zerosum.server.flower.app_words import in_words
 from zerosum.server.flower.wrapping_strategy import WrappingStrategy
@@ -71,29 +70,46 @@ def check_averages(strategy: object) -> None:
 
 def nodes_wanted(strategy: Strategy) -> int:
     """Return the nodes that a strategy waits for, two at least."""
-    return max(2, int(getattr(strategy, "min_available_nodes", 2)))
+    return max(2, _wanted(strategy)[1])
 
 
-def check_enough(strategy: Strategy, roster: Roster | None) -> None:
-    """Refuse a strategy that would wait for more nodes than the roster has, without an end.
+def _wanted(strategy: Strategy) -> tuple[str, int]:
+    """Return the attribute by which a strategy waits for most nodes, and their number.
+
+    Flower's strategies wait for those that they sample, too, in what they do at all.
+    """
+    keys = ["min_available_nodes"]
+    keys += [f"min_{of}_nodes" for of in ("train", "evaluate") if _does(strategy, of)]
+    counts = {key: int(getattr(strategy, key, 0)) for key in keys}
+    return max(counts.items(), key=lambda item: item[1])
+
+
+def _does(strategy: Strategy, of: str) -> bool:
+    return bool(getattr(strategy, f"fraction_{of}", 0.0))
+
+
+def check_enough(strategy: Strategy, count: int, whose: str) -> None:
+    """Refuse a strategy that would wait for more nodes than there will be, without an end.
 
     Parameters
     ----------
     strategy : Strategy
-        Whose ``min_available_nodes`` counts.
-    roster : Roster or None
-        None where nobody signs: any nodes may come.
+        What it samples at least counts, and ``min_available_nodes``.
+    count : int
+        Nodes that take part.
+    whose : str
+        Where they are counted, for the message.
 
     Raises
     ------
     ConfigError
-        If the roster has fewer.
+        If they are fewer.
     """
-    wanted = nodes_wanted(strategy)
-    if roster is not None and len(roster) < wanted:
+    key, wanted = _wanted(strategy)
+    if count < wanted:
         raise ConfigError(
-            f"min_available_nodes = {wanted} of the strategy: the roster has {len(roster)} "
-            "clients, and no others are asked; set it to their number or fewer"
+            f"{key} = {wanted} of the strategy: {whose} {count} clients, and no others are asked; "
+            "set it to their number or fewer"
         )
 
 
