@@ -281,6 +281,10 @@ def checked(declared: object, terms: SumTerms) -> Declared:
 def _is_sum(record: str, one: object) -> bool:
     if not isinstance(one, Counts | Reals):
         raise ConfigError(f"{record}: {one!r} is neither Counts(...) nor Reals(...)")
+    if not isinstance(one.shape, int | tuple | None):
+        raise ConfigError(
+            f"{record}: {one!r}: a shape is a whole number, a tuple of them, or left out"
+        )
     return True
 
 
