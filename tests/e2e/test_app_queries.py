@@ -215,7 +215,9 @@ def test_a_reply_that_does_not_fit_is_a_dropout_or_noise_alone(
             assert np.max(np.abs(np.subtract(found[key], wanted[key]))) < 9 * std
 
 
-def test_what_is_beyond_its_declared_size_is_cut_to_it(grid_of, tmp_path):
+def test_what_is_beyond_its_declared_size_is_cut_to_it_and_the_node_is_told(
+    grid_of, tmp_path, caplog
+):
     huge = {"length": [10**15] + [-5] * (CELLS - 1), "length_total": -1e30, "length_count": 7}
     sums: dict[str, dict[str, Counts | Reals]] = {
         "results": {
@@ -232,6 +234,12 @@ def test_what_is_beyond_its_declared_size_is_cut_to_it(grid_of, tmp_path):
     assert found["length"][1:] == [sum(e["length"][i] for e in cut) for i in range(1, CELLS)]
     wanted = -100 + sum(min(100.0, each["length_total"]) for each in cut)
     assert found["length_total"] == pytest.approx(wanted, rel=1e-9)
+    told = [record.getMessage() for record in caplog.records if "were cut" in record.getMessage()]
+    assert told[0] == (
+        "results.length: 9 of 9 numbers were cut to what is declared, 0 to 50; they are from -5 to "
+        "1e+15"
+    )
+    assert not any("length_count" in line for line in told)  # 7 and the like are within
 
 
 def changing(app, victim, change):
@@ -389,6 +397,42 @@ def test_a_folder_goes_on_with_its_own_budget_alone(grid_of, tmp_path):
     (out / "queries.jsonl").unlink()
     with pytest.raises(LedgerMismatchError, match="no line says that it was paid"):
         asked(PrivateQueries(grid, SUMS, out=out, **NOISY))
+
+
+def test_a_folder_has_a_budget_or_sums_without_noise_and_not_both(grid_of, tmp_path):
+    grid = grid_of(app_of([private_mod]))
+    noisy, plain = tmp_path / "noisy", tmp_path / "plain"
+    with PrivateQueries(grid, SUMS, out=noisy, **NOISY) as queries:
+        asked(queries)
+    with PrivateQueries(grid, SUMS, out=plain, **PLAIN) as queries:
+        asked(queries)
+    with pytest.raises(QueryError, match="has a budget, and sums without noise have none"):
+        asked(PrivateQueries(grid, SUMS, out=noisy, **PLAIN))
+    with pytest.raises(LedgerMismatchError, match="are without noise, or"):
+        asked(PrivateQueries(grid, SUMS, out=plain, **NOISY))
+    with PrivateQueries(grid, SUMS, out=noisy, **NOISY) as queries:
+        asked(queries)
+        assert present(queries.last).stored  # the budget's folder is as it was
+    check = PrivateQueries(grid, SUMS, out=plain, **PLAIN)
+    check_plain(results(asked(check)))
+
+
+def test_nothing_is_asked_after_a_folder_was_let_go(grid_of, tmp_path):
+    queries = PrivateQueries(grid_of(app_of([private_mod])), SUMS, out=tmp_path, **NOISY)
+    nodes = list(queries.get_node_ids())
+    queries.close()
+    with pytest.raises(QueryError, match="is closed"):
+        asked(queries, nodes=nodes)
+    never = PrivateQueries(grid_of(app_of([private_mod])), SUMS, out=tmp_path, **NOISY)
+    never.close()
+    with pytest.raises(QueryError, match="is closed"):
+        never.get_node_ids()
+
+
+@pytest.mark.parametrize("shape", [2.5, [2, 3], "3"])
+def test_a_shape_that_is_none_is_refused_in_a_line(shape, grid_of):
+    with pytest.raises(ConfigError, match="leave it out for a number"):
+        PrivateQueries(grid_of(app_of([private_mod])), {"r": {"x": Counts(shape)}}, **PLAIN)
 
 
 @pytest.mark.slow

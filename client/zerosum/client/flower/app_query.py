@@ -6,6 +6,7 @@ vector has the declared length: what is missing, of another length or not finite
 dropout without noise, and noise alone with it.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Self
@@ -21,6 +22,8 @@ from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.sum_request import SumRequest
 from zerosum.client.queries.declared_sums import DeclaredSum, SumQuestion
 from zerosum.secagg.randomness import Keystream
+
+log = logging.getLogger("zerosum.client")
 
 _QUERY: Final = b'{"kind":"query",'
 """The canonical bytes of such a question begin so, and those of a model's do not."""
@@ -157,8 +160,26 @@ def reply_vector(request: AppSumRequest, reply: RecordDict, coins: Keystream) ->
     question = request.question
     # All are read before one is rounded: what fails must not depend on coins.
     read = [(one, _numbers(one, reply)) for one in question.sums]
+    for one, numbers in read:
+        _tell_of_cuts(one, numbers)
     parts = [one.integers(numbers, question.privacy, coins) for one, numbers in read]
     return np.concatenate(parts)
+
+
+def _tell_of_cuts(one: DeclaredSum, numbers: NDArray[np.float64]) -> None:
+    """Say what is cut, in the node's own log: nobody else can know that a sum is too small."""
+    if beyond := one.beyond(numbers):
+        log.warning(
+            "%s: %d of %d numbers were cut to what is declared, %s to %.6g; they are from %.6g to "
+            "%.6g",
+            one.name,
+            beyond,
+            one.cells,
+            "0" if one.kind == "counts" else f"{-one.most:.6g}",
+            one.most,
+            numbers.min(),
+            numbers.max(),
+        )
 
 
 def sums_reply(sums: Sequence[DeclaredSum], values: Sequence[NDArray[Any]]) -> RecordDict:

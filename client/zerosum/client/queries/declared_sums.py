@@ -146,8 +146,7 @@ ArrayRecord."""
         ndarray of int64, shape (cells,)
             Within ``bound``; under unit "client" of an L1 norm of at most ``weight``.
         """
-        least = 0.0 if self.kind == "counts" else -self.most
-        cut = np.clip(values, least, self.most)
+        cut = self._within(values)
         if privacy.private and privacy.unit == "client" and self.sensitivity is not None:
             norm = float(np.abs(cut).sum())
             if norm > self.sensitivity:
@@ -160,6 +159,14 @@ ArrayRecord."""
         offsets = coins.words(self.cells, np.uint32).astype(np.float64) / 2.0**32
         rounded = np.floor(cut / self.step + offsets).astype(np.int64)
         return np.clip(rounded, -self.bound, self.bound)
+
+    def beyond(self, values: NDArray[np.float64]) -> int:
+        """Return how many of a client's numbers are cut, since they are not as declared."""
+        return int(np.count_nonzero(self._within(values) != values))
+
+    def _within(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        least = 0.0 if self.kind == "counts" else -self.most
+        return np.clip(values, least, self.most)
 
     def values(self, total: NDArray[np.int64]) -> NDArray[np.int64] | NDArray[np.float64]:
         """Return what a sum of integer units says, in the units of the reply.

@@ -33,6 +33,7 @@ from zerosum.server.analytics.stored_answers import (
     released_sums,
 )
 from zerosum.server.flower.app_sums import CostedSums, SumTerms, budget_of, cost_of
+from zerosum.server.privacy.ledger_file import LedgerMismatchError
 from zerosum.server.private_sum.coordinator import ChargeKind, Coordinator, RoundAbandoned
 from zerosum.server.runs.run_outcome import NODE_LOGS
 
@@ -105,13 +106,14 @@ class AppAnswers:
     ) -> None:
         self.terms, self.folder, self._coordinator = terms, folder, coordinator
         self._roster = roster
-        self._open = ExitStack()
+        self._open, self._closed = ExitStack(), False
         if is_query_folder(folder):
             raise QueryError(f"{folder} holds the queries of a plan: give another out")
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._open.enter_context(held_folder(folder))
             released = released_sums(folder)
+            self._check_kind(bool(released))
             self._asked = max((number for number, _ in released), default=0)
             self.ledger = self._ledger(clients, released) if terms.model != "none" else None
             self.answers = StoredAnswers(folder)
@@ -124,6 +126,7 @@ class AppAnswers:
 
     def close(self) -> None:
         """Let go of the folder: nothing more can be asked."""
+        self._closed = True
         self._open.close()
 
     def ask(
@@ -153,7 +156,11 @@ class AppAnswers:
             Before anything is sent, if the budget does not admit it.
         QueryAbandoned
             If too few clients were left; the ledger says what it cost.
+        QueryError
+            After :meth:`close`: another process may spend of the same budget now.
         """
+        if self._closed:
+            raise QueryError(f"{self.folder} is closed: make another PrivateQueries to ask more")
         key = _key(request_of(costed, 0), cohort, self._roster)
         complete = self.answers.complete(key)
         name = self.answers.name_for("query", key)
@@ -170,6 +177,19 @@ class AppAnswers:
             return self._keep(name, key, complete, costed, len(cohort), kept)
         self._admit(name, costed, len(cohort))
         return self._summed(name, key, complete, cohort, costed, request_of)
+
+    def _check_kind(self, released: bool) -> None:
+        """Refuse exact sums beside a budget's: its ledger has no line for them."""
+        budget, private = (self.folder / QUERY_LEDGER).is_file(), self.terms.model != "none"
+        if budget and not private:
+            raise QueryError(
+                f"{self.folder} has a budget, and sums without noise have none: give another out"
+            )
+        if private and released and not budget:
+            raise LedgerMismatchError(
+                f"{self.folder} holds sums, and no line says that it was paid for them: they are "
+                f"without noise, or {QUERY_LEDGER} is lost: restore that file, or give another out"
+            )
 
     def _ledger(self, clients: int, released: set[tuple[int, int]]) -> QueryLedger:
         terms = self.terms

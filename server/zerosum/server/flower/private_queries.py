@@ -23,6 +23,7 @@ from zerosum.client.flower.app_request import TASK
 from zerosum.client.flower.flower_internals import fused_config
 from zerosum.client.protocol.noise_source import Entropy, SystemEntropy
 from zerosum.client.queries.declared_sums import SumQuestion
+from zerosum.client.queries.errors import QueryError
 from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.config import ConfigError, parse_experiment
 from zerosum.server.flower.app_answers import AppAnswer, AppAnswers
@@ -128,6 +129,7 @@ class PrivateQueries(StrategyGrid):
         _check_types({message_type})
         self._app_grid = AppGrid(grid, message_type)
         self._answers: AppAnswers | None = None
+        self._closed = False
         self._by_index: Mapping[int, int] = {}
         self.last: AppAnswer | None = None
         """The latest answer, with the deviations of its noise."""
@@ -173,6 +175,7 @@ class PrivateQueries(StrategyGrid):
 
     def close(self) -> None:
         """Let go of the folder: nothing more can be asked."""
+        self._closed = True
         if self._answers is not None:
             self._answers.close()
 
@@ -191,6 +194,8 @@ class PrivateQueries(StrategyGrid):
         """Meet the nodes and open the folder, once."""
         if self._answers is not None:
             return self._answers
+        if self._closed:
+            raise QueryError("PrivateQueries is closed: make another to ask more")
         path = Path(self._out or f"runs/{self._grid.run.run_id}-queries")
         simulated, spec = is_simulation(self._grid), self._experiment.deployment
         log.info("PrivateQueries waits for its nodes; folder of queries: %s", path.resolve())
