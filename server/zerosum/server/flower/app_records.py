@@ -52,11 +52,24 @@ def common_records(
             "the same, in the same order"
         )
     name = next(iter(first.array_records))
-    return RecordDict({**first, name: _with_integers(arrays, integers)})
+    return RecordDict({**first, name: with_integers(arrays, integers)})
 
 
-def _with_integers(arrays: ArrayRecord, integers: Mapping[str, np.dtype[Any]]) -> ArrayRecord:
-    """Return arrays in which those that began as integers are integers again."""
+def with_integers(arrays: ArrayRecord, integers: Mapping[str, np.dtype[Any]]) -> ArrayRecord:
+    """Return arrays in which those that began as integers are integers again.
+
+    Parameters
+    ----------
+    arrays : flwr.app.ArrayRecord
+        Of a strategy, whose average makes floats of all.
+    integers : mapping of str to numpy.dtype
+        As :func:`integers_of` returned them.
+
+    Returns
+    -------
+    flwr.app.ArrayRecord
+        The same, if none changed.
+    """
     kept = {
         name: Array(np.asarray(np.rint(arrays[name].numpy()), dtype=dtype))
         for name, dtype in integers.items()

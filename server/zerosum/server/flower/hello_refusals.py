@@ -1,6 +1,7 @@
 """Nodes that answer hello with an error: how long each is left alone, and when all have."""
 
 import logging
+import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -28,6 +29,9 @@ _AWAY: Final = frozenset({3, 4, 5})
 
 _TEXT: Final = "occurred. Message: "
 """What stands before an app's own words in the errors that Flower makes of them."""
+
+_LACKS: Final = re.compile(r"No (\w+) function registered with name")
+"""Flower's words for an app that has no function for a message, mods aside."""
 
 
 @dataclass
@@ -127,6 +131,11 @@ def in_words(reason: str) -> str:
             "partition-id or policy, or its policy cannot be used"
         )
     said = quoted(reason.rpartition(_TEXT)[2].strip("'> \n"))
+    if lacks := _LACKS.search(reason):
+        return (
+            f"{said}; the stages of a private sum come as {lacks[1]} messages: its ClientApp needs "
+            f"a function @app.{lacks[1]}(), with private_mod first among its mods"
+        )
     return (
         f"{said}; its ClientApp needs zerosum.client.flower.private_mod.private_mod, first among "
         "its mods, or is zerosum.client.flower.client_app:app"
