@@ -88,7 +88,8 @@ def evaluation_metrics(records: list[dict[str, Any]]) -> dict[str, float]:
     Returns
     -------
     dict
-        Empty where the server tests the model itself; 1.0 for what is called accuracy.
+        Empty where the server tests the model itself; 1.0 for what is called accuracy, unless it
+        is in percent.
     """
     results = _results(records)
     if results.get("evaluate_metrics_serverapp"):
@@ -99,7 +100,7 @@ def evaluation_metrics(records: list[dict[str, Any]]) -> dict[str, float]:
             if isinstance(value, int | float) and math.isfinite(value):
                 least = (
                     1.0
-                    if "acc" in key.lower() or "auc" in key.lower()
+                    if abs(value) <= 1 and ("acc" in key.lower() or "auc" in key.lower())
                     else 10.0 ** math.ceil(math.log10(max(2 * abs(value), 1e-6)))
                 )
                 bounds[key] = max(bounds.get(key, 0.0), least)

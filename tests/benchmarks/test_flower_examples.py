@@ -192,6 +192,8 @@ def test_what_an_app_says_is_its_last_round_as_the_best_test_has_it():
 def test_metrics_of_the_nodes_are_bounded_by_what_a_plain_run_showed():
     assert evaluation_metrics(RESULTS) == {"accuracy": 1.0, "loss": 100.0}
     assert evaluation_metrics([]) == {}
+    percent = {"evaluate_metrics_clientapp": {"1": {"accuracy": 0.9}, "2": {"accuracy": 61.5}}}
+    assert evaluation_metrics([{"results": percent}]) == {"accuracy": 1000.0}
 
 
 LOG = """INFO :      Starting

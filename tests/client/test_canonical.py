@@ -23,6 +23,7 @@ from zerosum.client.spec import (
     Spec,
     TrainSpec,
 )
+from zerosum.client.spec.app_query_policy import AppQueryPolicy
 from zerosum.client.spec.query_policy import QueryPolicy
 from zerosum.secagg.session import request_digest
 from zerosum.server.spec import Experiment
@@ -149,7 +150,11 @@ def spec_classes(kind=Spec):
     return {kind}.union(*map(spec_classes, kind.__subclasses__()))
 
 
-UNLIMITED = [(ClientPolicy, "max_epsilon"), (QueryPolicy, "max_epsilon_per_query")]
+UNLIMITED = [
+    (ClientPolicy, "max_epsilon"),
+    (QueryPolicy, "max_epsilon_per_query"),
+    (AppQueryPolicy, "max_epsilon_per_query"),
+]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

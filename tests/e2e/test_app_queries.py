@@ -3,11 +3,13 @@
 import json
 import logging
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from narrowed import present
 from query_apps import CELLS, POLICY, SECAGG, SUMS, answered, app_of, asked, plain_sums
@@ -22,7 +24,9 @@ from zerosum.server import Counts, PrivateQueries, Reals
 from zerosum.server.analytics.asks import QueryAbandoned
 from zerosum.server.analytics.budget import BudgetExceeded
 from zerosum.server.config import ConfigError
+from zerosum.server.flower import hello_refusals, node_registry
 from zerosum.server.privacy.ledger_file import LedgerMismatchError
+from zerosum.server.runs.run_folder import check_unused
 from zerosum.simulations.commands.budget import spending_in
 from zerosum.simulations.commands.main import app as commands
 from zerosum.simulations.engine.grid import InProcessGrid
@@ -98,6 +102,27 @@ def test_arrays_are_summed_by_the_function_that_is_asked(grid_of, tmp_path):
     assert table.dtype == np.int64
     np.testing.assert_array_equal(table, whole)
     np.testing.assert_allclose(reply.content["tables"]["other"].numpy(), whole * 1.5, rtol=1e-9)
+
+
+def test_an_app_of_actions_alone_is_greeted_by_one_of_them(grid_of, tmp_path):
+    app = ClientApp(mods=[private_mod])
+
+    @app.query("count")
+    def count(message, context):
+        return Message(RecordDict({"results": MetricRecord(answered(1))}), reply_to=message)
+
+    settings = PLAIN | {"message_type": "query.count", "out": tmp_path / "run"}
+    found = results(asked(PrivateQueries(grid_of(app), SUMS, **settings), "query.count"))
+    assert found["length_count"] == CLIENTS * answered(1)["length_count"]
+
+
+def test_an_app_that_no_greeting_reaches_ends_the_run_with_the_cure(grid_of, monkeypatch):
+    app = ClientApp(mods=[private_mod])
+    app.query("count")(lambda message, context: message)
+    monkeypatch.setattr(hello_refusals, "FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(node_registry, "HELLO_SECONDS", 0.0)
+    with pytest.raises(ConfigError, match=r'PrivateQueries\(..., message_type="query.count"\)'):
+        PrivateQueries(grid_of(app), SUMS, **PLAIN).get_node_ids()
 
 
 @pytest.mark.slow
@@ -337,6 +362,16 @@ def test_the_same_query_again_has_the_stored_answer_unless_it_is_fresh(grid_of, 
             asked(queries)
 
 
+def test_a_strategy_may_train_after_the_queries_of_its_run(grid_of, tmp_path, monkeypatch):
+    """By default either has a folder of its own: a run folder that holds something is refused."""
+    monkeypatch.chdir(tmp_path)
+    grid = grid_of(app_of([private_mod]))
+    with PrivateQueries(grid, SUMS, **PLAIN) as queries:
+        asked(queries)
+    assert len(list(tmp_path.glob("runs/*/answers.json"))) == 1
+    check_unused(Path(f"runs/{grid.run.run_id}"))
+
+
 @pytest.mark.slow
 def test_without_noise_the_nodes_are_asked_again(grid_of, tmp_path):
     wire = Wire(app_of([private_mod]))
@@ -396,7 +431,7 @@ def test_nothing_is_asked_after_a_folder_was_let_go(grid_of, tmp_path):
 
 @pytest.mark.parametrize("shape", [2.5, [2, 3], "3"])
 def test_a_shape_that_is_none_is_refused_in_a_line(shape, grid_of):
-    with pytest.raises(ConfigError, match="a shape is a whole number, a tuple of them"):
+    with pytest.raises(ConfigError, match="leave it out for a number"):
         PrivateQueries(grid_of(app_of([private_mod])), {"r": {"x": Counts(shape)}}, **PLAIN)
 
 
@@ -442,6 +477,9 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     ({"results": {"a": Reals(most=1.0)}}, NOISY, "a: sensitivity is missing: write what one rec"),
     (SUMS, NOISY | {"privacy": {"unit": "client"}}, "sensitivity is missing: write what one node"),
     ({"results": {"a": Counts(sensitivity=1.5)}}, NOISY, "counts change by whole numbers"),  # type: ignore[arg-type]
+    ({"results": {"a": Counts(2.5)}}, PLAIN, r"results.a: shape = 2\.5: leave it out"),  # type: ignore[arg-type]
+    ({"results": {"a": Counts([2, 3])}}, PLAIN, "write 10 for a list"),  # type: ignore[arg-type]
+    ({"results": {"a": Reals(most="1e4")}}, PLAIN, "most = '1e4' is no number"),  # type: ignore[arg-type]
     ({"results": {"a": Counts(0)}}, PLAIN, "results.a: shape"),
     ({"results": {"a": Reals(most=1e30, sensitivity=1.0)}}, NOISY, "is too large beside its"),
     (SUMS, {"secagg": SECAGG}, "epsilon and budget missing: write epsilon, what one query may"),
@@ -449,6 +487,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (SUMS, PLAIN | {"epsilon": 1.0}, "has no epsilon and no budget"),
     (SUMS, NOISY | {"epsilon": -1.0}, "privacy.epsilon = -1.0"),
     (SUMS, NOISY | {"privacy": {"units": "record"}}, "privacy.units"),
+    (SUMS, PLAIN | {"message_type": "train"}, "messages of type train: PrivateQueries answers"),
     (SUMS, NOISY | {"secagg": {"protocol": "ideal"}}, 'a deployed client takes part in "pairwise"'),
 ]
 

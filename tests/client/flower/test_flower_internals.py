@@ -28,9 +28,9 @@ PUBLIC = {
 BENCH = ROOT / "simulations/zerosum/simulations/bench"
 THEIR_SECAGG = {BENCH / "flower.py", BENCH / "secaggplus.py"}
 """They measure SecAgg+ by Flower's own functions, and may lack them."""
-STAND_IN = ROOT / "benchmarks/flower_stand_ins/stand_in_counts.py"
-"""It stands in Flower's own processes and counts what these send, as they send it."""
-HAVE_INTERNALS = {Path(flower_internals.__file__), *THEIR_SECAGG, STAND_IN}
+STAND_INS = set((ROOT / "benchmarks/flower_stand_ins").glob("*.py"))
+"""They stand in Flower's own processes and count what these send, as they send it."""
+HAVE_INTERNALS = {Path(flower_internals.__file__), *THEIR_SECAGG, *STAND_INS}
 
 
 def modules_of(tree):

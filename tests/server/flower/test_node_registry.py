@@ -259,6 +259,25 @@ def test_a_node_that_answers_keeps_the_run_waiting_for_those_that_refuse(clock, 
     assert wait_for_nodes(grid, SPEC) == {0: 10, 1: 11, 2: 12}
 
 
+def test_a_node_that_refused_before_it_answered_keeps_the_run_waiting_too(clock, monkeypatch):
+    """The first refuses three times, is set right, and answers; the others refuse after it."""
+    grid = Refusing({10: OWN})
+    now = clock(grid)
+
+    def come(seconds):
+        if grid.asked.count(10) == 3:
+            grid.reasons.pop(10, None)
+        if grid.asked.count(10) == 4 and 11 not in grid.claims:
+            grid.reasons.update({11: OWN, 12: OWN})
+            grid.claims.update({11: 1, 12: 2})
+        if now[0] > 150:
+            grid.reasons.clear()
+
+    monkeypatch.setattr(grid, "come", come)
+    assert wait_for_nodes(grid, SPEC) == {0: 10, 1: 11, 2: 12}
+    assert min(grid.asked.count(node) for node in (10, 11, 12)) > 3
+
+
 def test_clients_that_begin_with_one_are_told_at_once_and_not_waited_for(
     clock, caplog, monkeypatch
 ):

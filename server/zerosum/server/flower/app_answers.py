@@ -34,7 +34,7 @@ from zerosum.server.analytics.stored_answers import (
 )
 from zerosum.server.flower.app_sums import CostedSums, SumTerms, budget_of, cost_of
 from zerosum.server.privacy.ledger_file import LedgerMismatchError
-from zerosum.server.private_sum.coordinator import Charge, Coordinator, RoundAbandoned
+from zerosum.server.private_sum.coordinator import ChargeKind, Coordinator, RoundAbandoned
 from zerosum.server.runs.run_outcome import NODE_LOGS
 
 log = logging.getLogger("flwr")
@@ -84,6 +84,9 @@ class AppAnswers:
         Of the roster.
     coordinator : Coordinator
         Of these clients.
+    roster : bytes
+        Digest of who they are; empty where nobody knows. Others have other data, whatever their
+        indices: no answer that is stored is theirs.
 
     Raises
     ------
@@ -94,9 +97,15 @@ class AppAnswers:
     """
 
     def __init__(
-        self, folder: Path, terms: SumTerms, clients: int, coordinator: Coordinator
+        self,
+        folder: Path,
+        terms: SumTerms,
+        clients: int,
+        coordinator: Coordinator,
+        roster: bytes = b"",
     ) -> None:
         self.terms, self.folder, self._coordinator = terms, folder, coordinator
+        self._roster = roster
         self._open, self._closed = ExitStack(), False
         if is_query_folder(folder):
             raise QueryError(f"{folder} holds the queries of a plan: give another out")
@@ -152,7 +161,7 @@ class AppAnswers:
         """
         if self._closed:
             raise QueryError(f"{self.folder} is closed: make another PrivateQueries to ask more")
-        key = _key(request_of(costed, 0), cohort)
+        key = _key(request_of(costed, 0), cohort, self._roster)
         complete = self.answers.complete(key)
         name = self.answers.name_for("query", key)
         if self.ledger is None:
@@ -241,9 +250,7 @@ class AppAnswers:
             "sums": [one.model_dump(mode="json") for one in costed.sums],
         }
         part = Part(key, asked, 0, 1, name, query, costed.receipts)
-        charge: Charge = lambda kind, group, clients: None  # noqa: E731
-        if ledger is not None:
-            charge = ledger.charging(part, self._asked, 0, groups)
+        charge = _nothing if ledger is None else ledger.charging(part, self._asked, 0, groups)
         try:
             opened = self._coordinator.private_sum(
                 request, groups, round=self._asked, charge=charge
@@ -295,6 +302,10 @@ class AppAnswers:
         )
 
 
+def _nothing(kind: ChargeKind, group: int, clients: tuple[int, ...]) -> None:
+    """Charge nothing: without noise there is no ledger."""
+
+
 def _std(costed: CostedSums, cohort: int) -> float:
     """Return the deviation of the noise in a released coordinate, in integer units."""
     privacy = costed.privacy
@@ -303,7 +314,7 @@ def _std(costed: CostedSums, cohort: int) -> float:
     return ReleasedNoise(privacy.law, privacy.scale, 1 / float(privacy.honest_part(cohort))).std
 
 
-def _key(request: AppSumRequest, cohort: Sequence[int]) -> str:
+def _key(request: AppSumRequest, cohort: Sequence[int], roster: bytes) -> str:
     """Return the digest of what makes two queries the same: all but the round, and who is asked."""
-    asked = f"{list(cohort)}\0".encode() + request.question.canonical()
+    asked = f"{roster.hex()}\0{list(cohort)}\0".encode() + request.question.canonical()
     return hashlib.sha256(b"zerosum/1 app query\0" + asked).hexdigest()

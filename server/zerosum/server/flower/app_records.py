@@ -1,4 +1,4 @@
-"""The records that a strategy sends its clients: the same to all, with a model among them."""
+"""What a ServerApp or its strategy sends: the same records to all, to each node once."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -40,19 +40,75 @@ def common_records(
         If messages differ, or hold what no private sum can be asked about.
     """
     first = messages[0].content
-    others = {id(message.content): message.content for message in messages}
+    check_alike(messages, "strategy")
     try:
-        digests = {records_digest(rebuilt(content)) for content in others.values()}
         arrays = only_arrays(first)
     except ValueError as error:
         raise ConfigError(f"the strategy's message: {error}") from None
-    if len(digests) > 1:
-        raise ConfigError(
-            "the strategy sends its clients different messages: a private sum asks everybody "
-            "the same, in the same order"
-        )
     name = next(iter(first.array_records))
     return RecordDict({**first, name: with_integers(arrays, integers)})
+
+
+def check_alike(messages: Sequence[Message], sender: str) -> None:
+    """Refuse messages whose records differ.
+
+    Parameters
+    ----------
+    messages : sequence of flwr.app.Message
+        Of one call.
+    sender : str
+        Whose they are, for the message.
+
+    Raises
+    ------
+    ConfigError
+        If they do, or hold what no digest knows.
+    """
+    contents = {id(message.content): message.content for message in messages}
+    try:
+        digests = {records_digest(rebuilt(content)) for content in contents.values()}
+    except ValueError as error:
+        raise ConfigError(f"the {sender}'s message: {error}") from None
+    if len(digests) > 1:
+        raise ConfigError(
+            f"the {sender} sends its nodes different messages: a private sum asks everybody the "
+            "same, in the same order"
+        )
+
+
+def cohort_of(
+    messages: Sequence[Message], by_index: Mapping[int, int], sender: str
+) -> tuple[int, ...]:
+    """Return who is asked, by index.
+
+    Parameters
+    ----------
+    messages : sequence of flwr.app.Message
+        Of one call.
+    by_index : mapping of int to int
+        Nodes that take part, by client.
+    sender : str
+        Whose messages they are, for the message.
+
+    Returns
+    -------
+    tuple of int
+        Roster indices, ascending.
+
+    Raises
+    ------
+    ConfigError
+        If a node is asked twice, or takes no part.
+    """
+    index_of = {node: index for index, node in by_index.items()}
+    nodes = [message.metadata.dst_node_id for message in messages]
+    unknown = [node for node in nodes if node not in index_of]
+    if unknown or len(set(nodes)) < len(nodes):
+        raise ConfigError(
+            f"the {sender} asks nodes {unknown or nodes}: each that grid.get_node_ids() names at "
+            "most once"
+        )
+    return tuple(sorted(index_of[node] for node in nodes))
 
 
 def with_integers(arrays: ArrayRecord, integers: Mapping[str, np.dtype[Any]]) -> ArrayRecord:

@@ -142,6 +142,7 @@ class AppRounds:
         asked = self._schedule.asked(messages, self._round, "train")
         expected = asked.expected
         request = self._request(messages, "train")
+        self._check_length(request.layout.length)
         before = values(self._run.ledger.figures())
         self._record = RoundRecord(round=self._round, cohort=len(asked.cohort))
         if asked.left_out:
@@ -158,6 +159,15 @@ class AppRounds:
         self._note(seconds=time.perf_counter() - started)
         self._tell()
         return replies
+
+    def _check_length(self, length: int) -> None:
+        """Refuse a model of another length under noise: rounding costs more the longer it is."""
+        if self._run.experiment.privacy.private and length != self._length:
+            raise ConfigError(
+                f"round {self._round}: the strategy sends a model of {length} floating-point "
+                f"entries, and the ledger of this run is of {self._length}: under noise a model "
+                "keeps its size; start another run with the new one, in another out"
+            )
 
     def _reply(self, request: AppRequest, aggregate: Aggregate, expected: float) -> RecordDict:
         """Return what a client would have replied that trained to the mean model."""
@@ -245,9 +255,9 @@ class AppRounds:
         self, request: AppRequest, cohort: tuple[int, ...], message_type: str
     ) -> Aggregate | None:
         """Run one private sum; None if it is abandoned."""
-        kind, shape = request.question.kind, Shape.of(request)
+        kind = request.question.kind
         self._run.grid.carry(request.records, message_type)
-        numbered = self._schedule.plan(kind, cohort, shape)
+        numbered = self._schedule.plan(kind, cohort, Shape.of(request))
         try:
             try:
                 aggregate = self._opened(request, numbered)
@@ -256,7 +266,7 @@ class AppRounds:
                 if not numbered.prepared or abandoned.traffic.exchanges:
                     raise
                 log.debug("round %d, %s: prepared in vain: %s", self._round, kind, abandoned)
-                aggregate = self._opened(request, self._schedule.anew(kind, cohort, shape))
+                aggregate = self._opened(request, self._schedule.instead(numbered))
             if kind == "train":
                 self._note(**cut_record(aggregate))
             self._cuts.check(aggregate, kind)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from flwr.app import Message
 
 from zerosum.client.request import Kind
-from zerosum.server.config import ConfigError
+from zerosum.server.flower.app_records import cohort_of
 from zerosum.server.flower.app_run import AppRun
 from zerosum.server.private_sum.sum_in_progress import Shape, SumPlan
 from zerosum.server.sampling import CohortSampler
@@ -75,7 +75,6 @@ class AppSchedule:
 
     def __init__(self, run: AppRun, last: int) -> None:
         self._run, self._last = run, last
-        self._index_of = {node: index for index, node in run.nodes.by_index.items()}
         self._sampler = CohortSampler(run.experiment.sampling, len(run.nodes), run.entropy)
         self._number = run.ledger.last_round
         # A cohort is drawn once, before its keys are asked for.
@@ -109,7 +108,7 @@ class AppSchedule:
             If the strategy asks a node twice, or one that is not of the roster.
         """
         if self._run.own_cohorts:
-            drawn = self._chosen(messages)
+            drawn = cohort_of(messages, self._run.nodes.by_index, "strategy")
             before = self._habits.get(kind)
             everybody = len(drawn) == len(self._run.nodes)
             self._habits[kind] = drawn, everybody or (before is not None and before[0] == drawn)
@@ -175,6 +174,22 @@ class AppSchedule:
         groups = self._sampler.split(cohort, self._run.experiment.secagg.groups, self._number, kind)
         return Numbered(kind, cohort, SumPlan(groups, self._number, 0, shape))
 
+    def instead(self, vain: Numbered) -> Numbered:
+        """Return a sum in the place of one whose preparation failed: a preparation in vain, too.
+
+        Parameters
+        ----------
+        vain : Numbered
+            As :meth:`plan` returned it, prepared.
+
+        Returns
+        -------
+        Numbered
+            Of the same kind and cohort, under the next number.
+        """
+        self._hits, self._misses = self._hits - 1, self._misses + 1
+        return self.anew(vain.kind, vain.cohort, vain.plan.shape)
+
     def foreseen(
         self, now: Numbered, round: int, shape: Callable[[Kind], Shape]
     ) -> Numbered | None:
@@ -228,12 +243,3 @@ class AppSchedule:
         if (round, kind) not in self._drawn:
             self._drawn[round, kind] = self._sampler.draw(round, kind)
         return self._drawn[round, kind]
-
-    def _chosen(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        nodes = [message.metadata.dst_node_id for message in messages]
-        unknown = [node for node in nodes if node not in self._index_of]
-        if unknown or len(set(nodes)) < len(nodes):
-            raise ConfigError(
-                f"the strategy asks nodes {unknown or nodes}: each node of the roster at most once"
-            )
-        return tuple(sorted(self._index_of[node] for node in nodes))

@@ -58,8 +58,9 @@ class Counts:
     most : int
         Largest one at one node: what is beyond is cut to it.
     sensitivity : int, optional
-        Under unit "record": what one record changes in all of them together, as the app counts; by
-        default 1. Under unit "client": what all of a node's may add up to; it is cut to that.
+        Under unit "record": what one record adds to all of them together, as the app counts; by
+        default 1. It takes from none: one that does so is a matter of Reals. Under unit "client":
+        what all of a node's may add up to; it is cut to that.
     """
 
     shape: Shape = None
@@ -268,7 +269,9 @@ def checked(declared: object, terms: SumTerms) -> Declared:
     for record, values in declared.items():
         if not isinstance(values, Mapping) or not values:
             raise ConfigError(f"{record}: no value of it is declared: {HOW}")
-        forms = {isinstance(one.shape, tuple) for one in values.values() if _is_sum(record, one)}
+        for key, one in values.items():
+            _check_value(record, key, one)
+        forms = {isinstance(one.shape, tuple) for one in values.values()}
         if len(forms) > 1:
             raise ConfigError(
                 f"{record}: a record has arrays, as Counts((10,)), or numbers and lists, as "
@@ -278,14 +281,20 @@ def checked(declared: object, terms: SumTerms) -> Declared:
     return declared
 
 
-def _is_sum(record: str, one: object) -> bool:
+def _check_value(record: str, key: str, one: object) -> None:
+    """Refuse what no sum is declared by: the types of its fields are anybody's until here."""
     if not isinstance(one, Counts | Reals):
         raise ConfigError(f"{record}: {one!r} is neither Counts(...) nor Reals(...)")
-    if not isinstance(one.shape, int | tuple | None):
+    lengths = one.shape if isinstance(one.shape, tuple) else (one.shape or 1,)
+    if not all(type(length) is int for length in lengths):
         raise ConfigError(
-            f"{record}: {one!r}: a shape is a whole number, a tuple of them, or left out"
+            f"{record}.{key}: shape = {one.shape!r}: leave it out for a number, write 10 for a "
+            "list, (2, 3) for an array"
         )
-    return True
+    sensitivity = 1 if one.sensitivity is None else one.sensitivity
+    for name, value in (("most", one.most), ("sensitivity", sensitivity)):
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise ConfigError(f"{record}.{key}: {name} = {value!r} is no number")
 
 
 def _resolved(declared: Declared, terms: SumTerms, cohort: int) -> tuple[DeclaredSum, ...]:

@@ -131,10 +131,15 @@ def in_words(reason: str) -> str:
             "partition-id or policy, or its policy cannot be used"
         )
     said = quoted(reason.rpartition(_TEXT)[2].strip("'> \n"))
-    if lacks := _LACKS.search(reason):
+    if (lacks := _LACKS.search(reason)) and lacks[1] != "query":
         return (
             f"{said}; the stages of a private sum come as {lacks[1]} messages: its ClientApp needs "
             f"a function @app.{lacks[1]}(), with private_mod first among its mods"
+        )
+    if lacks:
+        return (
+            f'{said}; name one that it has, as PrivateQueries(..., message_type="query.count"), or '
+            "make its ClientApp a zerosum.client.PrivateClientApp"
         )
     return (
         f"{said}; its ClientApp needs zerosum.client.flower.private_mod.private_mod, first among "

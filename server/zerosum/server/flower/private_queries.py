@@ -21,7 +21,6 @@ from flwr.serverapp import Grid
 from zerosum.client.flower.app_query import AppSumRequest, sums_reply
 from zerosum.client.flower.app_request import TASK
 from zerosum.client.flower.flower_internals import fused_config
-from zerosum.client.flower.request_digest import rebuilt, records_digest
 from zerosum.client.protocol.noise_source import Entropy, SystemEntropy
 from zerosum.client.queries.declared_sums import SumQuestion
 from zerosum.client.queries.errors import QueryError
@@ -29,6 +28,7 @@ from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.config import ConfigError, parse_experiment
 from zerosum.server.flower.app_answers import AppAnswer, AppAnswers
 from zerosum.server.flower.app_grid import AppGrid, StrategyGrid
+from zerosum.server.flower.app_records import check_alike, cohort_of
 from zerosum.server.flower.app_sums import (
     CostedSums,
     Declared,
@@ -54,6 +54,9 @@ log = logging.getLogger("flwr")
 Section = Mapping[str, Any]
 
 _RUN_ID_BYTES = 8
+
+_SIMULATION = b"simulation"
+"""In place of a roster's digest: that of a simulation is of its run alone."""
 
 
 class PrivateQueries(StrategyGrid):
@@ -83,11 +86,14 @@ class PrivateQueries(StrategyGrid):
         Sections of an experiment file.
     run_config : mapping, optional
         As of :class:`~.private_strategy.PrivateStrategy`.
+    message_type : str
+        By which nodes are greeted: "query", or, of an app that has functions for actions alone, one
+        of these, "query.count". Messages may have any.
     fresh : bool
         Pay for a new answer where the same was asked before: the nodes' data have changed.
     out : str or Path, optional
-        Folder of queries: ledger, sums, answers. Default: ``runs/RUN_ID``. One that holds queries
-        of the same budget is gone on with.
+        Folder of queries: ledger, sums, answers. Default: ``runs/RUN_ID-queries``, beside that of
+        a PrivateStrategy. One that holds queries of the same budget is gone on with.
 
     Raises
     ------
@@ -109,6 +115,7 @@ class PrivateQueries(StrategyGrid):
         secagg: Section | None = None,
         deployment: Section | None = None,
         run_config: UserConfig | None = None,
+        message_type: str = MessageType.QUERY,
         fresh: bool = False,
         out: str | Path | None = None,
     ) -> None:
@@ -119,7 +126,8 @@ class PrivateQueries(StrategyGrid):
         self._declared = checked(sums, self._terms)
         self._experiment = _experiment(secagg, deployment)
         self._run_config, self._fresh, self._out = run_config, fresh, out
-        self._app_grid = AppGrid(grid, MessageType.QUERY)
+        _check_types({message_type})
+        self._app_grid = AppGrid(grid, message_type)
         self._answers: AppAnswers | None = None
         self._closed = False
         self._by_index: Mapping[int, int] = {}
@@ -188,7 +196,7 @@ class PrivateQueries(StrategyGrid):
             return self._answers
         if self._closed:
             raise QueryError("PrivateQueries is closed: make another to ask more")
-        path = Path(self._out or f"runs/{self._grid.run.run_id}")
+        path = Path(self._out or f"runs/{self._grid.run.run_id}-queries")
         simulated, spec = is_simulation(self._grid), self._experiment.deployment
         log.info("PrivateQueries waits for its nodes; folder of queries: %s", path.resolve())
         if simulated:
@@ -199,7 +207,8 @@ class PrivateQueries(StrategyGrid):
             nodes = meet(self._app_grid, spec, roster)
         _check_delta(self._terms, len(nodes))
         coordinator = self._coordinator(nodes, simulated)
-        self._answers = AppAnswers(path, self._terms, len(nodes), coordinator)
+        asked = _SIMULATION if simulated else nodes.roster and nodes.roster.digest
+        self._answers = AppAnswers(path, self._terms, len(nodes), coordinator, asked or b"")
         self._by_index, self._nodes = nodes.by_index, set(nodes.by_index.values())
         if self._terms.model == "none":
             log.warning('PrivateQueries: privacy.model = "none": masks, but no noise, no epsilon')
@@ -245,17 +254,10 @@ class PrivateQueries(StrategyGrid):
 
     def _cohort(self, messages: list[Message]) -> tuple[int, ...]:
         """Return who is asked, by index."""
-        index_of = {node: index for index, node in self._by_index.items()}
-        nodes = [message.metadata.dst_node_id for message in messages]
-        unknown = [node for node in nodes if node not in index_of]
-        if unknown or len(set(nodes)) < len(nodes):
-            raise ConfigError(
-                f"the ServerApp asks nodes {unknown or nodes}: each that grid.get_node_ids() named "
-                "at most once"
-            )
-        if len(nodes) < 2:
+        cohort = cohort_of(messages, self._by_index, "ServerApp")
+        if len(cohort) < 2:
             raise ConfigError("the ServerApp asks one node: a sum of fewer than 2 hides nothing")
-        return tuple(sorted(index_of[node] for node in nodes))
+        return cohort
 
     def _config(self) -> UserConfig:
         """Return the run config that Flower hands every app of the run."""
@@ -314,19 +316,14 @@ def _check_delta(terms: SumTerms, nodes: int) -> None:
 def _common(messages: list[Message]) -> tuple[RecordDict, str]:
     """Return the records and the type that all messages have."""
     types = {message.metadata.message_type for message in messages}
+    _check_types(types)
+    check_alike(messages, "ServerApp")
+    return messages[0].content, next(iter(types))
+
+
+def _check_types(types: set[str]) -> None:
     if len(types) != 1 or next(iter(types)).partition(".")[0] != MessageType.QUERY:
         raise ConfigError(
             f"the ServerApp sends messages of type {', '.join(sorted(types))}: PrivateQueries "
             'answers those of one type, "query"; PrivateStrategy answers "train" and "evaluate"'
         )
-    contents = {id(message.content): message.content for message in messages}
-    try:
-        digests = {records_digest(rebuilt(content)) for content in contents.values()}
-    except ValueError as error:
-        raise ConfigError(f"the ServerApp's message: {error}") from None
-    if len(digests) > 1:
-        raise ConfigError(
-            "the ServerApp sends its nodes different messages: a private sum asks everybody the "
-            "same, in the same order"
-        )
-    return messages[0].content, next(iter(types))

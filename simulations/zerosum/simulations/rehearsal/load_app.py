@@ -76,7 +76,7 @@ def main() -> None:
         for component, kind in zip(components, _CLASSES, strict=True)
     )
     failed = next(filter(None, failures), {})
-    Path(told).write_text(json.dumps(failed), encoding="utf-8")
+    Path(told).write_text(json.dumps(failed), encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":
