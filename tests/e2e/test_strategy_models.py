@@ -58,6 +58,37 @@ def test_without_noise_the_model_is_that_of_the_plain_strategy(kind, grid_of, tm
     assert found["batches"] == 3, "counters are the server's"
 
 
+def test_counters_are_integers_in_the_result_so_that_another_start_goes_on(grid_of, tmp_path):
+    strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **NOISY)
+    grid = grid_of(client_app([private_mod]))
+    first = strategy.start(grid, model(), 1)
+    assert first.arrays["batches"].numpy().dtype == np.int64
+    once = strategy.epsilon["sum"].value
+    # A counter that became a float would be one more coordinate of another ledger.
+    again = strategy.start(grid, first.arrays, 1)
+    assert arrays_of(again)["batches"] == 3
+    assert strategy.epsilon["sum"].value > once
+
+
+class OwnStart(FedAvg):
+    """One that takes less than Flower's own, and something else."""
+
+    def start(self, grid, initial_arrays, num_rounds=3, *, named="nobody"):  # type: ignore[override]
+        self.named = named
+        return super().start(grid, initial_arrays, num_rounds)
+
+
+def test_a_start_of_somebodys_own_takes_what_it_takes(grid_of, tmp_path):
+    inner = OwnStart(fraction_evaluate=0.0)
+    strategy = PrivateStrategy(inner, out=tmp_path / "run", **OPEN)
+    result = strategy.start(grid_of(client_app([private_mod])), model(), num_rounds=1, named="me")
+    assert inner.named == "me"
+    assert list(result.train_metrics_clientapp) == [1]
+    again = PrivateStrategy(inner, out=tmp_path / "again", **OPEN)
+    with pytest.raises(TypeError, match="timeout"):  # what was asked for is not left out
+        again.start(grid_of(client_app([private_mod])), model(), 1, timeout=5)
+
+
 def test_what_is_sent_survives_flowers_own_bytes(grid_of, tmp_path):
     expected = arrays_of(plain(FedAvg(), rounds=2))
     strategy = PrivateStrategy(

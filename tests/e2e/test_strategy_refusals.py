@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from flwr.app import Message
+from flwr.app import Array, ArrayRecord, Message
 from flwr.server.strategy import (
     DifferentialPrivacyClientSideFixedClipping as LegacyFixedClipping,
 )
@@ -121,6 +122,21 @@ def test_a_strategy_that_samples_more_nodes_than_there_are_does_not_wait(of, gri
 def test_nodes_are_waited_for_that_a_strategy_samples():
     assert nodes_wanted(FedAvg(min_train_nodes=5, min_available_nodes=3)) == 5
     assert nodes_wanted(FedAvg(min_evaluate_nodes=5, fraction_evaluate=0.0)) == 2
+
+
+class Growing(FedAvg):
+    """One whose model has more entries from round 2 on."""
+
+    def aggregate_train(self, server_round, replies):
+        _, metrics = super().aggregate_train(server_round, replies)
+        return ArrayRecord({"wide": Array(np.zeros(100))}), metrics
+
+
+def test_a_model_that_grows_is_not_charged_as_a_smaller_one(grid_of, tmp_path):
+    strategy = PrivateStrategy(Growing(fraction_evaluate=0.0), out=tmp_path / "run", **NOISY)
+    with pytest.raises(ConfigError, match="round 2: .*of 100 .*ledger of this run is of 40"):
+        strategy.start(grid_of(client_app([private_mod])), model(), 2)
+    assert strategy.epsilon["sum"].value > 0  # of the round before
 
 
 def test_noise_that_no_accountant_knows_is_refused(grid_of, tmp_path, monkeypatch):

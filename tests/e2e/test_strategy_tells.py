@@ -118,7 +118,7 @@ def test_a_strategy_that_works_on_what_was_averaged_runs(grid_of, tmp_path):
     assert dict(metrics)["eval_loss"] == pytest.approx(3.0, abs=1e-3)
     expected = arrays_of(plain(FedAvg(fraction_evaluate=0.0), rounds=1))["layer.bias"]
     np.testing.assert_allclose(arrays["layer.bias"].numpy(), expected, atol=1e-5)
-    assert result.arrays is arrays
+    np.testing.assert_array_equal(arrays_of(result)["layer.bias"], arrays["layer.bias"].numpy())
 
 
 class Averaging(FedAvg):

@@ -203,6 +203,8 @@ def test_arrays_that_do_not_fit_are_named(what):
 def test_a_model_without_floats_has_nothing_to_average():
     with pytest.raises(UnusableArraysError, match="nothing to average"):
         ArrayLayout.of(ArrayRecord({"steps": arrays()["steps"]}))
+    with pytest.raises(UnusableArraysError, match="nothing to average"):
+        ArrayLayout.of(ArrayRecord({"empty": Array(np.zeros((0, 3)))}))
     with pytest.raises(UnusableArraysError, match="not a real one"):
         ArrayLayout.of(arrays(b=np.zeros(3, dtype=complex)))
 

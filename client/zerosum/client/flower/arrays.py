@@ -48,8 +48,10 @@ class ArrayLayout:
             if value.dtype.kind not in "fiub":
                 raise UnusableArraysError(f"array {name!r} has dtype {value.dtype}, not a real one")
         floats = {name: value for name, value in arrays.items() if value.dtype.kind == "f"}
-        if not floats:
-            raise UnusableArraysError("no array is of a floating-point type: nothing to average")
+        if not any(value.size for value in floats.values()):
+            raise UnusableArraysError(
+                "no array is of a floating-point type and has entries: nothing to average"
+            )
         return cls(
             tuple(floats),
             tuple(value.shape for value in floats.values()),

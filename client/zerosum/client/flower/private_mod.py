@@ -176,7 +176,9 @@ class AppEnvironment(DeployedEnvironment):
 
     def _reply(self, message: Message) -> RecordDict:
         """Hand the app a message that was meant for it."""
-        reply = _called(self._call_next, message, self._context)
+        reply: object = _called(self._call_next, message, self._context)
+        if not isinstance(reply, Message):
+            raise AppReplyError(f"the app returned a {type(reply).__name__}, and no Message")
         if reply.has_error():
             raise AppReplyError(f"the app replied with an error: {reply.error.reason}")
         return reply.content

@@ -46,7 +46,7 @@ def common_records(
     except ValueError as error:
         raise ConfigError(f"the strategy's message: {error}") from None
     name = next(iter(first.array_records))
-    return RecordDict({**first, name: _with_integers(arrays, integers)})
+    return RecordDict({**first, name: with_integers(arrays, integers)})
 
 
 def check_alike(messages: Sequence[Message], sender: str) -> None:
@@ -111,8 +111,21 @@ def cohort_of(
     return tuple(sorted(index_of[node] for node in nodes))
 
 
-def _with_integers(arrays: ArrayRecord, integers: Mapping[str, np.dtype[Any]]) -> ArrayRecord:
-    """Return arrays in which those that began as integers are integers again."""
+def with_integers(arrays: ArrayRecord, integers: Mapping[str, np.dtype[Any]]) -> ArrayRecord:
+    """Return arrays in which those that began as integers are integers again.
+
+    Parameters
+    ----------
+    arrays : flwr.app.ArrayRecord
+        Of a strategy, whose average makes floats of all.
+    integers : mapping of str to numpy.dtype
+        As :func:`integers_of` returned them.
+
+    Returns
+    -------
+    flwr.app.ArrayRecord
+        The same, if none changed.
+    """
     kept = {
         name: Array(np.asarray(np.rint(arrays[name].numpy()), dtype=dtype))
         for name, dtype in integers.items()

@@ -142,6 +142,7 @@ class AppRounds:
         asked = self._schedule.asked(messages, self._round, "train")
         expected = asked.expected
         request = self._request(messages, "train")
+        self._check_length(request.layout.length)
         before = values(self._run.ledger.figures())
         self._record = RoundRecord(round=self._round, cohort=len(asked.cohort))
         if asked.left_out:
@@ -158,6 +159,15 @@ class AppRounds:
         self._note(seconds=time.perf_counter() - started)
         self._tell()
         return replies
+
+    def _check_length(self, length: int) -> None:
+        """Refuse a model of another length under noise: rounding costs more the longer it is."""
+        if self._run.experiment.privacy.private and length != self._length:
+            raise ConfigError(
+                f"round {self._round}: the strategy sends a model of {length} floating-point "
+                f"entries, and the ledger of this run is of {self._length}: under noise a model "
+                "keeps its size; start another run with the new one, in another out"
+            )
 
     def _reply(self, request: AppRequest, aggregate: Aggregate, expected: float) -> RecordDict:
         """Return what a client would have replied that trained to the mean model."""

@@ -1,6 +1,7 @@
 """Nodes that answer hello with an error: how long each is left alone, and when all have."""
 
 import logging
+import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -29,8 +30,8 @@ _AWAY: Final = frozenset({3, 4, 5})
 _TEXT: Final = "occurred. Message: "
 """What stands before an app's own words in the errors that Flower makes of them."""
 
-_NO_FUNCTION: Final = "function registered"
-"""In Flower's words for an app that no message of a type reaches, whatever mods it has."""
+_LACKS: Final = re.compile(r"No (\w+) function registered with name")
+"""Flower's words for an app that has no function for a message, mods aside."""
 
 
 @dataclass
@@ -130,7 +131,12 @@ def in_words(reason: str) -> str:
             "partition-id or policy, or its policy cannot be used"
         )
     said = quoted(reason.rpartition(_TEXT)[2].strip("'> \n"))
-    if _NO_FUNCTION in said:
+    if (lacks := _LACKS.search(reason)) and lacks[1] != "query":
+        return (
+            f"{said}; the stages of a private sum come as {lacks[1]} messages: its ClientApp needs "
+            f"a function @app.{lacks[1]}(), with private_mod first among its mods"
+        )
+    if lacks:
         return (
             f'{said}; name one that it has, as PrivateQueries(..., message_type="query.count"), or '
             "make its ClientApp a zerosum.client.PrivateClientApp"

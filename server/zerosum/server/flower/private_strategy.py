@@ -12,6 +12,7 @@ model is the mean of the clients', read from a sum that nobody could look into.
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from zerosum.client.protocol.protection import Protection
 from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.config import ConfigError, parse_experiment
 from zerosum.server.flower.app_grid import AppGrid, StrategyGrid
+from zerosum.server.flower.app_records import integers_of, with_integers
 from zerosum.server.flower.app_rounds import AppRounds, evaluation_privacy
 from zerosum.server.flower.app_run import AppRun
 from zerosum.server.flower.app_words import in_words
@@ -199,6 +201,7 @@ class PrivateStrategy(WrappingStrategy):
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: EvaluateFn | None = None,
+        **further: Any,
     ) -> Result:
         """Wait for the nodes, then let the strategy run, with private sums for replies.
 
@@ -216,11 +219,13 @@ class PrivateStrategy(WrappingStrategy):
             The strategy's, for apps.
         evaluate_fn : callable, optional
             Tests the model on the server.
+        **further
+            Whatever else the strategy's own ``start`` takes.
 
         Returns
         -------
         Result
-            The strategy's own.
+            The strategy's own; arrays that were integers in ``initial_arrays`` are so in it.
 
         Raises
         ------
@@ -233,21 +238,21 @@ class PrivateStrategy(WrappingStrategy):
         """
         self._figures = {}
         path = Path(self._out or f"runs/{grid.run.run_id}")
+        usual = {
+            "num_rounds": num_rounds,
+            "timeout": timeout,
+            "train_config": train_config,
+            "evaluate_config": evaluate_config,
+            "evaluate_fn": evaluate_fn,
+        }
+        passed = _passed(self._strategy, usual) | further
         with held(claimed(path)) as folder:
             run = self._open(grid, folder, initial_arrays, num_rounds, timeout)
             rounds = AppRounds(run, initial_arrays)
             around = StrategyGrid(grid, set(run.nodes.by_index.values()), rounds.answer)
             try:
                 with self._told(run.experiment):
-                    result = self._strategy.start(
-                        around,
-                        initial_arrays,
-                        num_rounds,
-                        timeout,
-                        train_config,
-                        evaluate_config,
-                        evaluate_fn,
-                    )
+                    result = self._strategy.start(around, initial_arrays, **passed)
             finally:
                 self._figures = rounds.finish()
                 log.info("PrivateStrategy, the whole run: %s", in_words(self._figures))
@@ -258,6 +263,7 @@ class PrivateStrategy(WrappingStrategy):
                     log.warning("PrivateStrategy: %s", ONE_PROCESS)
             if not result.arrays:  # Flower's result is empty until a round was completed
                 result.arrays = initial_arrays
+            result.arrays = with_integers(result.arrays, integers_of(initial_arrays))
             if why := rounds.nothing_learnt:
                 said = f"{why}; the clients' reasons are in {NODE_LOGS}"
                 raise NothingLearntError(f"{said}, the run folder is {path}", result)
@@ -411,6 +417,19 @@ class PrivateStrategy(WrappingStrategy):
                 rotation_seed=bytes(32),
             )
         return protections
+
+
+def _passed(strategy: Strategy, usual: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a strategy's ``start`` is given: one of somebody's own may take fewer."""
+    # What differs from Flower's defaults was asked for, and is for the strategy to refuse.
+    defaults = {key: each.default for key, each in signature(Strategy.start).parameters.items()}
+    taken = signature(strategy.start).parameters
+    everything = any(each.kind is Parameter.VAR_KEYWORD for each in taken.values())
+    return {
+        key: value
+        for key, value in usual.items()
+        if everything or key in taken or value != defaults[key]
+    }
 
 
 def _run_config(grid: Grid) -> UserConfig:
