@@ -230,12 +230,14 @@ class PrivateStrategy(WrappingStrategy):
         NothingLearntError
             If every round was abandoned, or its average zero, when all is written: its ``result``
             is the strategy's, with ``initial_arrays`` for the model where no round was completed.
+            After three rounds that every client refused no other is played, and it has no metrics.
         """
         self._figures = {}
         path = Path(self._out or f"runs/{grid.run.run_id}")
         with held(claimed(path)) as folder:
             run = self._open(grid, folder, initial_arrays, num_rounds, timeout)
             rounds = AppRounds(run, initial_arrays)
+            ended: str | None = None
             around = StrategyGrid(grid, set(run.nodes.by_index.values()), rounds.answer)
             try:
                 with self._told(run.experiment):
@@ -248,6 +250,8 @@ class PrivateStrategy(WrappingStrategy):
                         evaluate_config,
                         evaluate_fn,
                     )
+            except NothingLearntError as early:
+                result, ended = Result(), str(early)
             finally:
                 self._figures = rounds.finish()
                 log.info("PrivateStrategy, the whole run: %s", in_words(self._figures))
@@ -258,7 +262,7 @@ class PrivateStrategy(WrappingStrategy):
                     log.warning("PrivateStrategy: %s", ONE_PROCESS)
             if not result.arrays:  # Flower's result is empty until a round was completed
                 result.arrays = initial_arrays
-            if why := rounds.nothing_learnt:
+            if why := ended or rounds.nothing_learnt:
                 said = f"{why}; the clients' reasons are in {NODE_LOGS}"
                 raise NothingLearntError(f"{said}, the run folder is {path}", result)
             return result
