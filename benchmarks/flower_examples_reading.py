@@ -20,6 +20,9 @@ _RAISED = re.compile(
     r"^(?:\w+\.)*(?P<kind>\w*(?:Error|Exception|Interrupt|Exit))(?::\s*(?P<why>.*))?$"
 )
 
+_FRAME = re.compile(r'^File "(?P<file>[^"]+)", line (?P<line>\d+)')
+"""Place in a traceback; the line after it is the source."""
+
 _RESULTS = (
     "evaluate_metrics_serverapp",
     "evaluate_metrics_clientapp",
@@ -118,15 +121,22 @@ def reason(printed: str) -> str:
     Returns
     -------
     str
-        Without the traceback; empty where no error was logged.
+        Without the traceback; empty where no error was logged. Of an assertion without words its
+        place and source.
     """
-    found = ""
-    for line in _plain(printed):
-        raised = _RAISED.match(line.strip())
-        if raised:
+    found = place = ""
+    lines = [line.strip() for line in _plain(printed)]
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        if frame := _FRAME.match(line):
+            file = "/".join(Path(frame["file"]).parts[-2:])
+            place = f"{file}:{frame['line']}: {following}"
+        elif raised := _RAISED.match(line):
             found = raised["why"] or raised["kind"]
-            if raised["kind"] not in ("ConfigError", "NothingLearntError"):
-                found = line.strip()
+            if found == "AssertionError":
+                found = place or found
+            elif raised["kind"] not in ("ConfigError", "NothingLearntError"):
+                found = line
+            place = ""
     return found
 
 

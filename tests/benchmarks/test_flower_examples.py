@@ -219,6 +219,25 @@ def test_a_failure_is_one_line_the_last_error_of_the_log(line, expected):
     assert reason("INFO : all well") == ""
 
 
+ASSERTED = """ERROR :     ServerApp thread raised an exception:
+ERROR :     Traceback (most recent call last):
+  File "/usr/lib/python3/flwr/run.py", line 7, in run
+    main(grid)
+  File "/tmp/app/pandas_example/server_app.py", line 83, in main
+    assert total == expected{}
+           ^^^^^^^^^^^^^^^^^
+AssertionError{}
+"""
+
+
+def test_an_assertion_without_words_is_told_by_its_place_and_source():
+    place = "pandas_example/server_app.py:83: assert total == expected"
+    assert reason(ASSERTED.format("", "")) == place
+    assert reason(ASSERTED.format(', "off"', ": off")) == "AssertionError: off"
+    assert reason("AssertionError") == "AssertionError"
+    assert reason(ASSERTED.format("", "") + "KeyError: 'a'") == "KeyError: 'a'"
+
+
 def test_a_run_that_fails_has_its_line_in_the_table():
     rows = [
         flower_examples.Row("a", "simulation", "plain", "acc 1", bytes_up=2345, seconds=1.25),

@@ -3,11 +3,12 @@
 import json
 import logging
 import math
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import (
     FedAvg,
@@ -93,6 +94,68 @@ def test_where_all_rounds_are_abandoned_the_start_ends_with_an_error_and_the_fir
     assert strategy.epsilon["sum"].value == math.inf
     (first, second) = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert json.loads(first)["status"] == json.loads(second)["status"] == "abandoned"
+
+
+@pytest.mark.parametrize("settings", [OPEN, NOISY], ids=["masked", "noised"])
+def test_a_run_that_every_client_refuses_ends_after_three_rounds(settings, grid_of, tmp_path):
+    strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **settings)
+    app = client_app([private_mod])
+
+    def refusing(message, context):
+        if stage_type(message.content) == flower_messages.STAGE_TYPES["contribute"]:
+            raise RuntimeError("no")
+        return app(message, context)
+
+    with pytest.raises(NothingLearntError, match="all 3 rounds were abandoned") as ended:
+        strategy.start(grid_of(refusing), model(), 7)
+    said = str(ended.value)
+    assert "18 passed share, 0 passed contribute (18 refused it)" in said
+    assert "every client refused, so no other is played" in said
+    assert "each node's own log" in said
+    assert "layer.bias" in ended.value.result.arrays
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["round"] for line in lines] == [1, 2, 3]
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["rounds"], summary["rounds_abandoned"]) == (3, 3)
+    if settings is NOISY:
+        spent = summary["epsilon"]["local"]["value"]
+        assert spent == json.loads(lines[-1])["epsilon"]["local"] == strategy.epsilon["local"].value
+    charged = [json.loads(line).get("epsilon_charged", {}).get("local", 0.0) for line in lines]
+    assert all(cost > 0 for cost in charged) is (settings is NOISY)
+
+
+@pytest.mark.parametrize(
+    ("refuses", "code"),
+    [
+        (lambda round, index: index < 5, 2),  # the sixth answers, and is too few
+        (lambda round, index: round != 2, 2),  # one round goes well
+        (lambda round, index: True, 5),  # away
+    ],
+    ids=["not all", "not always", "away"],
+)
+def test_rounds_that_not_every_client_refuses_are_all_played(refuses, code, grid_of, tmp_path):
+    strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **OPEN)
+    grid = grid_of(client_app([private_mod]))
+    deliver, asked = grid._one_by_one, dict.fromkeys(range(CLIENTS), 0)
+
+    def delivered(messages, contexts):
+        """Refuse to contribute."""
+        replies = []
+        for message, context in zip(messages, contexts, strict=True):
+            index = context.node_config["partition-id"]
+            contributes = stage_type(message.content) == flower_messages.STAGE_TYPES["contribute"]
+            asked[index] += contributes
+            if contributes and refuses(asked[index], index):
+                replies.append(Message(Error(code, "no"), reply_to=message))
+            else:
+                replies += deliver([message], [context])
+        return replies
+
+    grid._one_by_one = delivered
+    with suppress(NothingLearntError):
+        strategy.start(grid, model(), 5)
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert len(lines) == 5
 
 
 def test_where_every_average_is_zero_the_start_ends_with_an_error(grid_of, tmp_path):

@@ -214,6 +214,32 @@ def test_a_function_of_metrics_that_are_not_there_ends_in_a_line(
     assert getattr(inner, name) is function, "and the strategy is left as it was"
 
 
+def mean_of_own(records, weighted_by):
+    """Read a record of one's own, as an app that sends metrics in one does."""
+    total = sum(record["metrics"][weighted_by] for record in records)
+    loss = sum(record["mm"]["loss"] * record["metrics"][weighted_by] for record in records)
+    return MetricRecord({"loss": loss / total})
+
+
+def mean_by_another_weight(records, weighted_by):
+    return MetricRecord({"weight": records[0]["metrics"]["num-examples"]})
+
+
+@pytest.mark.parametrize(
+    ("function", "lacks"), [(mean_of_own, "mm"), (mean_by_another_weight, "num-examples")]
+)
+def test_a_function_that_reads_a_record_of_its_own_ends_in_a_line(
+    function, lacks, grid_of, tmp_path
+):
+    inner = FedAvg(fraction_evaluate=0.0, weighted_by_key="n", train_metrics_aggr_fn=function)
+    with pytest.raises(ConfigError) as ended:
+        started(grid_of(client_app([private_mod])), tmp_path / "run", inner)
+    line = str(ended.value)
+    assert line.startswith(f"train_metrics_aggr_fn = {function.__name__} needs {lacks!r}; ")
+    assert "which has 'metrics' with survivors, n: " in line
+    assert "\n" not in line
+
+
 def test_a_default_in_place_of_a_metric_is_told(grid_of, tmp_path, caplog):
     def lenient(records, weighted_by):
         return MetricRecord({"loss": records[0]["metrics"].get("train_loss", 0.0)})

@@ -1,5 +1,7 @@
 """A client that comes back on another node is found; nobody takes another one's place."""
 
+import itertools
+
 import pytest
 from flwr.app import Error, Message
 
@@ -316,3 +318,98 @@ def test_a_roster_numbered_from_one_is_told_too(clock, caplog):
     with pytest.raises(ConfigError, match=r"partition-id: .* number them from 0 to 2"):
         wait_for_nodes(grid, SPEC, 3)
     assert "node 13 claims to be client 3, who is none of this run's" in caplog.text
+
+
+class Slow(Coming):
+    """Nodes that come at a time and answer each hello so much later; None: never."""
+
+    def __init__(self, nodes, now):
+        super().__init__({}, {})
+        self.nodes, self.now = nodes, now
+        self.due: dict[str, float] = {}
+        self.times: dict[int, list[float]] = {}
+
+    def come(self, seconds):
+        for node, (index, at, _) in self.nodes.items():
+            if at <= self.now[0]:
+                self.claims.setdefault(node, index)
+
+    def push_messages(self, messages):
+        messages = list(messages)
+        keys = super().push_messages(messages)
+        for key, message in zip(keys, messages, strict=True):
+            node = message.metadata.dst_node_id
+            self.times.setdefault(node, []).append(self.now[0])
+            takes = self.nodes[node][2]
+            self.due[key] = float("inf") if takes is None else self.now[0] + takes
+        return keys
+
+    def pull_messages(self, message_ids):
+        return super().pull_messages([k for k in message_ids if self.due[k] <= self.now[0]])
+
+
+def slowly(clock, nodes, expected=None, **changed):
+    """Wait for such nodes, by Flower's own times; return who is met, when, and the grid."""
+    grid = Slow(nodes, None)
+    grid.now = clock(grid)
+    grid.come(0.0)
+    spec = DeploymentSpec(min_nodes=3).model_copy(update=changed)
+    try:
+        found = wait_for_nodes(grid, spec, expected)
+    except ConfigError:
+        found = None
+    return found, grid.now[0], grid
+
+
+def test_a_silent_node_is_asked_again_after_longer_and_longer(clock):
+    nodes = {10: (0, 0, 1), 11: (1, 0, 1), 12: (2, 0, None)}
+    found, now, grid = slowly(clock, nodes, 3)
+    assert found is None
+    assert now > 600
+    times = grid.times[12]
+    pauses = [later - before for before, later in itertools.pairwise(times)]
+    assert 2 <= len(pauses) <= 3
+    assert all(b >= 1.9 * a for a, b in itertools.pairwise(pauses))
+    assert len(grid.times[10]) == len(grid.times[11]) == 1
+
+
+@pytest.mark.parametrize("takes", [10, 75, 200, 400])
+def test_a_late_answer_to_an_earlier_hello_counts_at_once(clock, takes):
+    nodes = {10: (0, 0, 1), 11: (1, 0, 1), 12: (2, 0, takes)}
+    found, now, _ = slowly(clock, nodes, 3)
+    assert found == {0: 10, 1: 11, 2: 12}
+    assert takes <= now <= takes + 3
+
+
+@pytest.mark.parametrize("comes", [5, 61, 130, 500])
+def test_a_late_node_is_met_soon_though_another_is_silent(clock, comes):
+    nodes = {9: (7, 0, None), 10: (0, 0, 1), 11: (1, 0, 1), 12: (2, comes, 1)}
+    found, now, _ = slowly(clock, nodes, 3)
+    assert found == {0: 10, 1: 11, 2: 12}
+    assert comes <= now <= comes + 4
+
+
+@pytest.mark.parametrize(("silent", "until"), [({}, 46), ({16: (6, 0, None)}, 60)])
+def test_without_a_roster_those_that_are_asked_have_their_time_to_answer(clock, silent, until):
+    nodes = {10 + i: (i, 0, 1 + 9 * i) for i in range(6)}
+    found, now, _ = slowly(clock, nodes | silent)
+    assert found == {i: 10 + i for i in range(6)}
+    assert until <= now <= until + 3
+
+
+def test_a_silent_node_that_was_away_is_asked_at_once(clock, monkeypatch):
+    nodes = {10: (0, 0, 1), 11: (1, 0, 1), 12: (2, 0, None)}
+    grid = Slow(nodes, None)
+    now = grid.now = clock(grid)
+    grid.come(0.0)
+    come = grid.come
+
+    def restarts(seconds):
+        come(seconds)
+        if 30 <= now[0] < 40:
+            grid.claims.pop(12, None)
+            nodes[12] = (2, 0, 1)
+
+    monkeypatch.setattr(grid, "come", restarts)
+    assert wait_for_nodes(grid, DeploymentSpec(min_nodes=3), 3) == {0: 10, 1: 11, 2: 12}
+    assert 40 <= now[0] <= 44

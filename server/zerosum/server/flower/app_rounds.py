@@ -39,7 +39,13 @@ from zerosum.server.private_sum.sum_in_progress import Shape
 from zerosum.server.private_sum.transport import Traffic
 from zerosum.server.runs.records import RoundRecord, Summary
 from zerosum.server.runs.round_line import lies_in_words
-from zerosum.server.runs.run_outcome import charged, charged_in_words, nothing_learnt, values
+from zerosum.server.runs.run_outcome import (
+    NothingLearntError,
+    charged,
+    charged_in_words,
+    nothing_learnt,
+    values,
+)
 from zerosum.server.spec import Experiment
 from zerosum.server.training.adaptive_clip import Clip
 from zerosum.server.training.saturation_watch import CutWatch, cut_record, cuts_in_words
@@ -52,6 +58,9 @@ SKIPPED = (
     "fraction_evaluate=0.0 and test on the server with evaluate_fn, or name the metrics to sum "
     "under the mask: PrivateStrategy(..., metrics={'eval_loss': 10.0})"
 )
+
+FINAL_REFUSALS = 3
+"""Rounds running in which every client refused and nothing was ever learnt: the run ends."""
 
 
 class AppRounds:
@@ -76,6 +85,7 @@ class AppRounds:
         self._skipped = False
         self._refused: set[Kind] = set()
         self._trained: list[RoundRecord] = []
+        self._declined = 0
 
     @property
     def nothing_learnt(self) -> str | None:
@@ -99,6 +109,8 @@ class AppRounds:
         ------
         ConfigError
             If they ask for something that no private sum can answer.
+        NothingLearntError
+            If every client refused, for the third round running, and nothing was ever learnt.
         """
         if not messages:
             return []
@@ -158,6 +170,10 @@ class AppRounds:
             self._note(epsilon_charged=charged(before, after))
         self._note(seconds=time.perf_counter() - started)
         self._tell()
+        if self._declined >= FINAL_REFUSALS:
+            self._flush()
+            if why := self.nothing_learnt:
+                raise NothingLearntError(f"{why}; every client refused, so no other is played")
         return replies
 
     def _check_length(self, length: int) -> None:
@@ -276,6 +292,8 @@ class AppRounds:
             reason = f"{abandoned}; {lacked}" if lacked else str(abandoned)
             log.warning("round %d, %s: abandoned: %s", self._round, kind, reason)
             if kind == "train":
+                everybody = 0 < len(cohort) == sum(abandoned.traffic.refused.values())
+                self._declined = self._declined + 1 if everybody else 0
                 self._note(status="abandoned", reason=reason, survivors=0)
                 self._note(**cost_record(abandoned.traffic, request))
             return None
@@ -284,6 +302,7 @@ class AppRounds:
             self._refused.add(kind)
             log.warning("round %d, %s: of the clients %s", self._round, kind, lacked)
         if kind == "train":
+            self._declined = 0
             self._note(status="completed", survivors=len(aggregate.survivors))
             if aggregate.failures:
                 self._note(failed_groups=list(aggregate.failures))

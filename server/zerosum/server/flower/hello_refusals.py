@@ -12,6 +12,7 @@ from flwr.app import Error
 
 from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.training_outcomes import quoted
+from zerosum.server.private_sum.reply_errors import heals, unregistered
 
 log = logging.getLogger("zerosum.server")
 
@@ -23,9 +24,6 @@ FINAL_REFUSALS: Final = 3
 
 MOST_NAMED: Final = 10
 """Nodes or clients that a line names."""
-
-_AWAY: Final = frozenset({3, 4, 5})
-"""Flower's codes for a message, a reply or a node that is not there: nobody refused."""
 
 _TEXT: Final = "occurred. Message: "
 """What stands before an app's own words in the errors that Flower makes of them."""
@@ -69,8 +67,7 @@ class HelloRefusals:
         pause = min(FIRST_PAUSE_SECONDS * 2 ** min(count - 1, 10), LONGEST_PAUSE_SECONDS)
         self.until[node] = time.monotonic() + pause
         reason = error.reason or f"Flower's error {error.code}"
-        heals = error.code in _AWAY or flower_messages.BUSY in reason
-        self.reasons[node] = "" if heals else reason
+        self.reasons[node] = "" if heals(error) else reason
         if count == 1:
             log.warning("node %d answers hello with an error: %s", node, in_words(reason))
 
@@ -94,16 +91,21 @@ class HelloRefusals:
             Where all that are connected have refused again and again, for a reason of their own.
         """
         there = list(online)
-        if len(there) < least or any(
-            self.counts.get(node, 0) < FINAL_REFUSALS or not self.reasons[node] for node in there
-        ):
+        if len(there) < least or not all(map(self._is_final, there)):
             return None
         # A reason that a server can see says more than the others, which are in their own logs.
         shown = [self.reasons[n] for n in there if flower_messages.OWN_LOG not in self.reasons[n]]
         return (
             f"all {len(there)} nodes that are connected ({named(there)}) answer hello with an "
-            f"error, time after time: {in_words((shown or [flower_messages.OWN_LOG])[0])}"
+            f"error: {in_words((shown or [flower_messages.OWN_LOG])[0])}"
         )
+
+    def _is_final(self, node: int) -> bool:
+        reason = self.reasons.get(node)
+        if not reason:
+            return False
+        # What functions an app has is the same at every node, and until the run ends.
+        return self.counts[node] >= FINAL_REFUSALS or unregistered(reason) is not None
 
 
 def named(numbers: Iterable[int]) -> str:
@@ -130,6 +132,8 @@ def in_words(reason: str) -> str:
             "the reason is in that node's own log; most often its node config lacks state-dir, "
             "partition-id or policy, or its policy cannot be used"
         )
+    if cure := unregistered(reason):
+        return cure
     said = quoted(reason.rpartition(_TEXT)[2].strip("'> \n"))
     if (lacks := _LACKS.search(reason)) and lacks[1] != "query":
         return (

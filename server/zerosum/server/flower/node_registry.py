@@ -2,32 +2,25 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
-from zerosum.client.protocol import flower_messages
 from zerosum.secagg import Roster
 from zerosum.server.config import ConfigError
 from zerosum.server.flower.hello_refusals import MOST_NAMED, HelloRefusals, in_words, named
+from zerosum.server.flower.hellos import Hellos, questions, read
 from zerosum.server.private_sum.coordinator import Nodes
 from zerosum.server.private_sum.transport import poll
 from zerosum.server.spec import DeploymentSpec
 
 log = logging.getLogger("zerosum.server")
 
-HELLO_SECONDS = 2.0
-"""Pause between two looks for nodes."""
-
 OFFSET_SECONDS, MOST_OFFSET_SECONDS = 5.0, 120.0
 """For which nodes may be numbered from another number than 0 on, before it is said and before
 nobody waits for the missing ones. An offset is a gap until all are there: no server can tell."""
-
-Refused = Callable[[int, Error], None]
-"""Told of a node that answers with an error, and of that."""
 
 PRESENT_SECONDS = 0.2
 """The same, for nodes that Flower's simulation runtime is making."""
@@ -66,8 +59,8 @@ def meet(grid: Grid, spec: DeploymentSpec, roster: Roster | None) -> Nodes:
 def wait_for_nodes(grid: Grid, spec: DeploymentSpec, expected: int | None = None) -> dict[int, int]:
     """Wait until everybody has said which client they are.
 
-    Of two nodes that claim one index, the first that is still there has it. A node that did not
-    answer is asked again.
+    Of two nodes that claim one index, the first that is still there has it. A node that does not
+    answer is asked again after longer and longer, and what it answers at last counts.
 
     Parameters
     ----------
@@ -93,24 +86,26 @@ def wait_for_nodes(grid: Grid, spec: DeploymentSpec, expected: int | None = None
     deadline = time.monotonic() + spec.start_timeout
     claims: dict[int, int | None] = {}
     refusals, offset, least = HelloRefusals(), _Offset(), expected or spec.min_nodes
+    hellos = Hellos(grid, spec.stage_timeout, refusals.note)
     while True:
         online = list(grid.get_node_ids())
-        new = [node for node in online if node not in claims and refusals.over(node)]
-        for node, index in _hellos(grid, new, spec, refusals.note):
+        hellos.ask(online, [n for n in online if n not in claims and refusals.over(n)])
+        for node, index in hellos.answers():
             _warn_of_claim(node, index, _first(claims, online, expected), expected)
             claims[node] = index
-        online = list(grid.get_node_ids())
+        late = time.monotonic() > deadline
         found = _first(claims, online, expected)
         count = expected or max(spec.min_nodes, 1 + max(found, default=0))
-        if len(found) == count:
+        # Without a roster nobody knows how many there are until all that are asked have answered.
+        if len(found) == count and (expected or late or not hellos.awaited()):
             return dict(sorted(found.items()))
         if claims.keys().isdisjoint(online) and (why := refusals.final(online, least)):
             raise ConfigError(why)
         said = [claims[node] for node in online if node in claims]
         offset.check(said, len(said) < len(online), least)
-        if time.monotonic() > deadline:
-            raise _missing(found, count, spec, _answers(grid.get_node_ids(), claims, refusals))
-        time.sleep(HELLO_SECONDS)
+        if late:
+            raise _missing(found, count, spec, _answers(online, claims, refusals))
+        time.sleep(hellos.pause())
 
 
 @dataclass
@@ -242,7 +237,7 @@ def simulated_nodes(grid: Grid) -> dict[int, int]:
     greeted: set[int] = set()
     refusals = HelloRefusals()
     while new := [node for node in _present(grid) if node not in greeted]:
-        for node, index in _read(grid.send_and_receive(_questions(new)), refusals.note):
+        for node, index in read(grid.send_and_receive(questions(new)), refusals.note):
             _enter(node, index, found)
         greeted.update(new)
     if len(found) < len(greeted):
@@ -330,33 +325,8 @@ class NodeRegistry:
 
 
 def _hellos(
-    grid: Grid,
-    nodes: Iterable[int],
-    spec: DeploymentSpec,
-    refused: Refused = lambda node, error: None,
+    grid: Grid, nodes: Iterable[int], spec: DeploymentSpec
 ) -> Iterator[tuple[int, int | None]]:
-    """Ask nodes which client they are; yield those that answer, with None for nonsense."""
-    messages = _questions(nodes)
-    return _read(poll(grid, messages, [spec.stage_timeout] * len(messages)), refused)
-
-
-def _questions(nodes: Iterable[int]) -> list[Message]:
-    return [
-        Message(flower_messages.pack({}), node, flower_messages.HELLO_TYPE)
-        for node in sorted(nodes)
-    ]
-
-
-def _read(
-    replies: Iterable[Message], refused: Refused = lambda node, error: None
-) -> Iterator[tuple[int, int | None]]:
-    for reply in replies:
-        node = reply.metadata.src_node_id
-        if not reply.has_content():
-            refused(node, reply.error)
-            continue
-        try:
-            yield node, flower_messages.int_field(reply.content, "index")
-        except ValueError as error:
-            log.warning("node %d is left out: %s", node, error)
-            yield node, None
+    """Ask nodes which client they are; yield those that answer in time, with None for nonsense."""
+    messages = questions(nodes)
+    return read(poll(grid, messages, [spec.stage_timeout] * len(messages)))

@@ -235,6 +235,7 @@ class PrivateStrategy(WrappingStrategy):
         NothingLearntError
             If every round was abandoned, or its average zero, when all is written: its ``result``
             is the strategy's, with ``initial_arrays`` for the model where no round was completed.
+            After three rounds that every client refused no other is played, and it has no metrics.
         """
         self._figures = {}
         path = Path(self._out or f"runs/{grid.run.run_id}")
@@ -249,10 +250,13 @@ class PrivateStrategy(WrappingStrategy):
         with held(claimed(path)) as folder:
             run = self._open(grid, folder, initial_arrays, num_rounds, timeout)
             rounds = AppRounds(run, initial_arrays)
+            ended: str | None = None
             around = StrategyGrid(grid, set(run.nodes.by_index.values()), rounds.answer)
             try:
                 with self._told(run.experiment):
                     result = self._strategy.start(around, initial_arrays, **passed)
+            except NothingLearntError as early:
+                result, ended = Result(), str(early)
             finally:
                 self._figures = rounds.finish()
                 log.info("PrivateStrategy, the whole run: %s", in_words(self._figures))
@@ -264,7 +268,7 @@ class PrivateStrategy(WrappingStrategy):
             if not result.arrays:  # Flower's result is empty until a round was completed
                 result.arrays = initial_arrays
             result.arrays = with_integers(result.arrays, integers_of(initial_arrays))
-            if why := rounds.nothing_learnt:
+            if why := ended or rounds.nothing_learnt:
                 said = f"{why}; the clients' reasons are in {NODE_LOGS}"
                 raise NothingLearntError(f"{said}, the run folder is {path}", result)
             return result

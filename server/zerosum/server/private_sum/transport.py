@@ -9,6 +9,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from zerosum.client.protocol import flower_messages
+from zerosum.server.private_sum.reply_errors import heals, unregistered
 from zerosum.server.spec import DeploymentSpec
 
 log = logging.getLogger("zerosum.server")
@@ -31,9 +32,10 @@ class Traffic:
 
     ``exchanges`` are the times that messages went out and replies were waited for; a stage that
     rode along with another sum's cost none. ``refused`` counts, by stage, those who answered that
-    they do not take part: their own logs say why. ``sample`` is the first contribution, as the
-    bytes that came, after the number of its group. ``wrong_shares`` are (dealer, holder): the
-    holder gave a wrong share, or was dealt it; ``liars`` are those proved to be at fault.
+    they do not take part, and neither were away nor busy: their own logs say why. ``sample`` is the
+    first contribution, as the bytes that came, after the number of its group. ``wrong_shares`` are
+    (dealer, holder): the holder gave a wrong share, or was dealt it; ``liars`` are those proved to
+    be at fault.
     """
 
     up: dict[int, int] = field(default_factory=dict)
@@ -87,6 +89,7 @@ class Exchange:
         self._grid = grid
         self._nodes = nodes
         self._timeouts = timeouts
+        self._told = False
 
     def address(self, stage: str, round: int, content: RecordDict) -> Outgoing:
         """Address a message of a stage, and say how long its answer may take.
@@ -120,7 +123,7 @@ class Exchange:
         outgoing : mapping of int to Outgoing
             By client.
         refused : callable
-            Told of each client that answers with an error.
+            Told of each client that answers with an error that time does not heal.
 
         Yields
         ------
@@ -137,8 +140,16 @@ class Exchange:
             answered.add(index)
             if reply.has_content():
                 yield index, reply.content
-            else:
+                continue
+            self._tell(unregistered(reply.error.reason))
+            if not heals(reply.error):
                 refused(index)
+
+    def _tell(self, why: str | None) -> None:
+        """Say once what no node has and Flower told us itself: no private log has it."""
+        if why is not None and not self._told:
+            log.warning("%s", why)
+            self._told = True
 
     def _replies(self, outgoing: Mapping[int, Outgoing]) -> Iterable[Message]:
         messages = [self._message(index, sent) for index, sent in outgoing.items()]
