@@ -112,7 +112,7 @@ def test_a_strategy_that_wants_more_nodes_than_the_roster_has_does_not_wait(
 
 @pytest.mark.parametrize("of", ["train", "evaluate", "available"])
 def test_a_strategy_that_samples_more_nodes_than_there_are_does_not_wait(of, grid_of, tmp_path):
-    wanted = {"min_available_nodes": 2, f"min_{of}_nodes": CLIENTS + 1}
+    wanted: dict[str, Any] = {"min_available_nodes": 2, f"min_{of}_nodes": CLIENTS + 1}
     given = OPEN | {"deployment": {"min_nodes": 2}}
     strategy = PrivateStrategy(FedAvg(**wanted), out=tmp_path / "run", **given)
     with pytest.raises(ConfigError, match=rf"min_{of}_nodes = {CLIENTS + 1} .*has 2 clients"):
@@ -134,7 +134,7 @@ class Growing(FedAvg):
 
 def test_a_model_that_grows_is_not_charged_as_a_smaller_one(grid_of, tmp_path):
     strategy = PrivateStrategy(Growing(fraction_evaluate=0.0), out=tmp_path / "run", **NOISY)
-    with pytest.raises(ConfigError, match="round 2: .*of 100 .*ledger of this run is of 40"):
+    with pytest.raises(ConfigError, match=r"round 2: .*of 100 .*ledger of this run is of 40"):
         strategy.start(grid_of(client_app([private_mod])), model(), 2)
     assert strategy.epsilon["sum"].value > 0  # of the round before
 
