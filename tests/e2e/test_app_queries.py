@@ -24,7 +24,7 @@ from zerosum.server import Counts, PrivateQueries, Reals
 from zerosum.server.analytics.asks import QueryAbandoned
 from zerosum.server.analytics.budget import BudgetExceeded
 from zerosum.server.config import ConfigError
-from zerosum.server.flower import hello_refusals, node_registry
+from zerosum.server.flower import hello_refusals
 from zerosum.server.privacy.ledger_file import LedgerMismatchError
 from zerosum.server.runs.run_folder import check_unused
 from zerosum.simulations.commands.budget import spending_in
@@ -120,7 +120,6 @@ def test_an_app_that_no_greeting_reaches_ends_the_run_with_the_cure(grid_of, mon
     app = ClientApp(mods=[private_mod])
     app.query("count")(lambda message, context: message)
     monkeypatch.setattr(hello_refusals, "FIRST_PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(node_registry, "HELLO_SECONDS", 0.0)
     with pytest.raises(ConfigError, match=r'PrivateQueries\(..., message_type="query.count"\)'):
         PrivateQueries(grid_of(app), SUMS, **PLAIN).get_node_ids()
 

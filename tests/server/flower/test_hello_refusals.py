@@ -7,7 +7,7 @@ from zerosum.server.flower.hello_refusals import in_words
 
 @pytest.mark.parametrize(
     ("kind", "cure"),
-    [("train", "needs a function @app.train()"), ("query", "name one that it has")],
+    [("train", "has no @app.train()"), ("query", "name one that it has")],
 )
 def test_an_app_without_the_function_is_told_so(kind, cure):
     assert cure in in_words(f"No {kind} function registered with name 'default'")

@@ -1,7 +1,6 @@
 """Nodes that answer hello with an error: how long each is left alone, and when all have."""
 
 import logging
-import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -27,9 +26,6 @@ MOST_NAMED: Final = 10
 
 _TEXT: Final = "occurred. Message: "
 """What stands before an app's own words in the errors that Flower makes of them."""
-
-_LACKS: Final = re.compile(r"No (\w+) function registered with name")
-"""Flower's words for an app that has no function for a message, mods aside."""
 
 
 @dataclass
@@ -135,16 +131,6 @@ def in_words(reason: str) -> str:
     if cure := unregistered(reason):
         return cure
     said = quoted(reason.rpartition(_TEXT)[2].strip("'> \n"))
-    if (lacks := _LACKS.search(reason)) and lacks[1] != "query":
-        return (
-            f"{said}; the stages of a private sum come as {lacks[1]} messages: its ClientApp needs "
-            f"a function @app.{lacks[1]}(), with private_mod first among its mods"
-        )
-    if lacks:
-        return (
-            f'{said}; name one that it has, as PrivateQueries(..., message_type="query.count"), or '
-            "make its ClientApp a zerosum.client.PrivateClientApp"
-        )
     return (
         f"{said}; its ClientApp needs zerosum.client.flower.private_mod.private_mod, first among "
         "its mods, or is zerosum.client.flower.client_app:app"

@@ -58,6 +58,8 @@ def unregistered(reason: str | None) -> str | None:
             ", or write PrivateClientApp() of zerosum.client for ClientApp(mods=[private_mod]): it "
             "answers hello whatever its functions are called"
         )
+    if bare and category == "query":
+        cure += ', or name one that it has, as PrivateQueries(..., message_type="query.count")'
     sent = category if bare else f"{category}.{name}"
     return (
         f"the ClientApp has no {decorator}, and messages of type {sent!r} are refused by Flower "
