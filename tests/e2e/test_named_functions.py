@@ -23,11 +23,23 @@ pytestmark = pytest.mark.usefixtures("no_disk")
 class Warm(FedAvg):
     """Trains by a function with a name."""
 
+    def __init__(self, **settings):
+        super().__init__(**settings)
+        self.configured: list[int] = []
+
     def configure_train(self, server_round, arrays, config, grid):
+        self.configured.append(server_round)
         messages = list(super().configure_train(server_round, arrays, config, grid))
         for message in messages:
             message.metadata.message_type = "train.warm"
         return messages
+
+
+class Uncopied(Warm):
+    """Holds something that cannot be copied, as a writer of logs."""
+
+    def __deepcopy__(self, memo):
+        raise TypeError("cannot be copied")
 
 
 def warm(app, category="train"):
@@ -53,28 +65,46 @@ def evaluating():
     return app
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: warm(ClientApp(mods=[private_mod])),
+CANNOT = {
+    "a bare strategy": (lambda: warm(ClientApp(mods=[private_mod])), FedAvg, "train()"),
+    "to evaluate alone": (evaluating, FedAvg, "train()"),
+    "another name": (
         lambda: warm(ClientApp(mods=[private_mod]), "evaluate"),
-        evaluating,
-    ],
-    ids=["a named one", "named, to evaluate", "to evaluate alone"],
-)
-def test_an_app_without_a_bare_training_function_is_told_the_cause_and_the_cure(
-    make, grid_of, tmp_path
+        Warm,
+        'train("warm")',
+    ),
+    "no copy": (lambda: warm(ClientApp(mods=[private_mod])), Uncopied, "train()"),
+}
+
+
+@pytest.mark.parametrize("case", CANNOT)
+def test_an_app_without_the_training_function_is_told_the_cause_and_the_cure(
+    case, grid_of, tmp_path
 ):
+    make, inner, lacks = CANNOT[case]
     began = time.monotonic()
     with pytest.raises(ConfigError) as ended:
-        started(grid_of(make()), tmp_path / "run", Warm(fraction_evaluate=0.0))
+        started(grid_of(make()), tmp_path / "run", inner(fraction_evaluate=0.0))
     said = str(ended.value)
     assert "all 6 nodes that are connected" in said
-    assert "the ClientApp has no @app.train()" in said
-    assert "add @app.train(), or write PrivateClientApp()" in said
+    assert f"the ClientApp has no @app.{lacks}" in said
+    assert f"add @app.{lacks}" in said
+    assert ("PrivateClientApp()" in said) is (lacks == "train()")
     assert "\n" not in said
     assert "first among its mods" not in said
     assert time.monotonic() - began < 10, "no second look: no node can change it"
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_an_app_whose_one_function_has_a_name_is_met_by_the_type_of_the_strategy(
+    rounds, grid_of, tmp_path
+):
+    inner = Warm(fraction_evaluate=0.0)
+    grid = grid_of(warm(ClientApp(mods=[private_mod])))
+    result = started(grid, tmp_path / "run", inner, rounds)
+    expected = arrays_of(plain(FedAvg(fraction_evaluate=0.0), rounds=rounds))["layer.bias"]
+    np.testing.assert_allclose(arrays_of(result)["layer.bias"], expected, atol=1e-5)
+    assert inner.configured == list(range(1, rounds + 1)), "the trial was a copy's"
 
 
 def test_the_cure_that_is_told_trains_by_a_named_function(grid_of, tmp_path):

@@ -11,6 +11,7 @@ from flwr.app import Error
 
 from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.training_outcomes import quoted
+from zerosum.server.config import ConfigError
 from zerosum.server.private_sum.reply_errors import heals, unregistered
 
 log = logging.getLogger("zerosum.server")
@@ -26,6 +27,10 @@ MOST_NAMED: Final = 10
 
 _TEXT: Final = "occurred. Message: "
 """What stands before an app's own words in the errors that Flower makes of them."""
+
+
+class NoFunctionError(ConfigError):
+    """No app has a function for messages of the type by which hello came."""
 
 
 @dataclass
@@ -95,6 +100,11 @@ class HelloRefusals:
             f"all {len(there)} nodes that are connected ({named(there)}) answer hello with an "
             f"error: {in_words((shown or [flower_messages.OWN_LOG])[0])}"
         )
+
+    def error(self, why: str) -> ConfigError:
+        """Return an error of these words: a :class:`NoFunctionError` where that is the reason."""
+        lacking = any(map(unregistered, self.reasons.values()))
+        return NoFunctionError(why) if lacking else ConfigError(why)
 
     def _is_final(self, node: int) -> bool:
         reason = self.reasons.get(node)

@@ -117,7 +117,7 @@ class Hellos:
         if silence is None:
             return True
         longest = max(self._seconds, LONGEST_SILENCE_SECONDS)
-        wait: float = min(self._seconds * 2 ** min(silence.times - 1, 10), longest)
+        wait = min(self._seconds * 2.0 ** min(silence.times - 1, 10), longest)
         return time.monotonic() - silence.since > wait
 
 

@@ -100,7 +100,7 @@ def wait_for_nodes(grid: Grid, spec: DeploymentSpec, expected: int | None = None
         if len(found) == count and (expected or late or not hellos.awaited()):
             return dict(sorted(found.items()))
         if claims.keys().isdisjoint(online) and (why := refusals.final(online, least)):
-            raise ConfigError(why)
+            raise refusals.error(why)
         said = [claims[node] for node in online if node in claims]
         offset.check(said, len(said) < len(online), least)
         if late:
@@ -242,7 +242,7 @@ def simulated_nodes(grid: Grid) -> dict[int, int]:
         greeted.update(new)
     if len(found) < len(greeted):
         reason = next(iter(refusals.reasons.values()), "")
-        raise ConfigError(
+        raise refusals.error(
             f"{len(greeted) - len(found)} of {len(greeted)} simulated nodes said no hello: "
             + (in_words(reason) if reason else "the log above has their reasons")
         )

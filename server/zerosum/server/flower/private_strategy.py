@@ -21,6 +21,7 @@ from flwr.app import (
     ConfigRecord,
     MessageType,
     MetricRecord,
+    RecordDict,
     UserConfig,
 )
 from flwr.serverapp import Grid
@@ -41,6 +42,8 @@ from zerosum.server.flower.app_records import integers_of, with_integers
 from zerosum.server.flower.app_rounds import AppRounds, evaluation_privacy
 from zerosum.server.flower.app_run import AppRun
 from zerosum.server.flower.app_words import in_words
+from zerosum.server.flower.first_type import first_type
+from zerosum.server.flower.hello_refusals import NoFunctionError
 from zerosum.server.flower.node_registry import meet
 from zerosum.server.flower.serving import (
     ONE_PROCESS,
@@ -247,8 +250,9 @@ class PrivateStrategy(WrappingStrategy):
             "evaluate_fn": evaluate_fn,
         }
         passed = _passed(self._strategy, usual) | further
+        configs = train_config, evaluate_config
         with held(claimed(path)) as folder:
-            run = self._open(grid, folder, initial_arrays, num_rounds, timeout)
+            run = self._open(grid, folder, initial_arrays, num_rounds, timeout, configs)
             rounds = AppRounds(run, initial_arrays)
             ended: str | None = None
             around = StrategyGrid(grid, set(run.nodes.by_index.values()), rounds.answer)
@@ -315,7 +319,13 @@ class PrivateStrategy(WrappingStrategy):
             )
 
     def _open(
-        self, grid: Grid, folder: RunFolder, initial: ArrayRecord, rounds: int, timeout: float
+        self,
+        grid: Grid,
+        folder: RunFolder,
+        initial: ArrayRecord,
+        rounds: int,
+        timeout: float,
+        configs: tuple[ConfigRecord | None, ConfigRecord | None],
     ) -> AppRun:
         """Find out who is there, check everything against it, and open ledger and run folder."""
         earlier = folder.experiment if (folder.path / CONFIG).is_file() else None
@@ -331,7 +341,18 @@ class PrivateStrategy(WrappingStrategy):
         app_grid = AppGrid(grid, MessageType.TRAIN)
         log.info("PrivateStrategy waits for its nodes; run folder: %s", folder.path.resolve())
         simulated = is_simulation(grid)
-        nodes = (self._simulated if simulated else self._met)(app_grid, experiment)
+        if simulated:
+            log.warning("PrivateStrategy: %s", ONE_PROCESS)
+        met = self._simulated if simulated else self._met
+        try:
+            nodes = met(app_grid, experiment)
+        except NoFunctionError:
+            # Flower asks the app for a function before any mod: hello goes by the strategy's type.
+            kind = first_type(self._strategy, grid, initial, *configs)
+            if kind is None or kind == MessageType.TRAIN:
+                raise
+            app_grid.carry(RecordDict(), kind)
+            nodes = met(app_grid, experiment)
         check_enough(self._strategy, len(nodes), "the run has")
         experiment = prepare(experiment, population=len(nodes), dimension=dimension)
         check_accounted(experiment, len(nodes), dimension)
@@ -374,7 +395,6 @@ class PrivateStrategy(WrappingStrategy):
 
     def _simulated(self, grid: AppGrid, experiment: Experiment) -> Nodes:
         """Greet the nodes that Flower's simulation runtime plays."""
-        log.warning("PrivateStrategy: %s", ONE_PROCESS)
         return simulated_app_nodes(grid, experiment.deployment.min_nodes)
 
     def _coordinator(
