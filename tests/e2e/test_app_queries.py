@@ -277,7 +277,18 @@ def test_a_plain_query_is_declined_and_the_nodes_log_says_what_is_missing(grid_o
     replies = asked(grid_of(app_of([private_mod])))
     assert len(replies) == CLIENTS
     assert all(reply.has_error() for reply in replies)
+    assert all("is PrivateQueries around the" in present(r.error.reason) for r in replies)
     assert "is PrivateQueries around the ServerApp's grid?" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["results", "result"])
+def test_an_answer_of_noise_alone_is_told(name, grid_of, tmp_path, caplog):
+    """A name that no reply has: every node sends noise alone, and it is paid for."""
+    grid, sums = grid_of(app_of([private_mod])), {name: {"length_count": Counts()}}
+    queries = PrivateQueries(grid, sums, out=tmp_path / "run", **NOISY)
+    asked(queries)
+    said = "no more than their noise: does the reply hold what is declared" in caplog.text
+    assert said == (name == "result")
 
 
 POLICIES = [
@@ -485,7 +496,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (SUMS, NOISY | {"budget": None}, "budget missing"),
     (SUMS, PLAIN | {"epsilon": 1.0}, "has no epsilon and no budget"),
     (SUMS, NOISY | {"epsilon": -1.0}, "privacy.epsilon = -1.0"),
-    (SUMS, NOISY | {"privacy": {"units": "record"}}, "privacy.units"),
+    (SUMS, NOISY | {"privacy": {"unti": "record"}}, 'privacy.unti = .*; did you mean "unit"'),
     (SUMS, PLAIN | {"message_type": "train"}, "messages of type train: PrivateQueries answers"),
     (SUMS, NOISY | {"secagg": {"protocol": "ideal"}}, 'a deployed client takes part in "pairwise"'),
 ]

@@ -285,7 +285,7 @@ def test_a_node_without_the_mod_is_named_and_left_out(grid_of, tmp_path, caplog)
     strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **settings)
     result = strategy.start(grid_of(mixed), model(), 1)
     assert result.train_metrics_clientapp[1]["survivors"] == CLIENTS - 1
-    assert "needs zerosum.client.flower.private_mod.private_mod" in caplog.text
+    assert "its ClientApp lacks the line `from zerosum.client import private_mod" in caplog.text
 
 
 def test_an_app_that_exits_under_privacy_shows_nowhere_and_is_a_dropout_without(grid_of, tmp_path):

@@ -36,6 +36,11 @@ def test_the_noise_is_what_was_promised_and_its_epsilon_is_reported(grid_of, tmp
     errors = arrays_of(result)["layer"] - mean
     promised = np.sqrt(2) * 2.0 / np.sqrt(0.6) / CLIENTS
     assert errors.std() == pytest.approx(promised, rel=0.06)
+    rounds = RunFolder(tmp_path / "run").read_rounds()
+    # In each round, as zerosum's own loop writes it.
+    norms = [np.sqrt(4_000) * promised / np.sqrt(2)] * 2
+    assert [record.noise_norm for record in rounds] == pytest.approx(norms, rel=0.01)
+    assert "the noise of a round's mean has norm 27.2, " in caplog.text
     figures = strategy.epsilon
     assert 0 < figures["release"].value < figures["sum"].value < figures["local"].value
     first, second = (cast(float, result.train_metrics_clientapp[r]["epsilon-sum"]) for r in (1, 2))

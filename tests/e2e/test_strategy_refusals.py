@@ -49,6 +49,11 @@ REFUSED = {
         "to the Message API first",
     ),
     "twice": (lambda: PrivateStrategy(PrivateStrategy(FedAvg(), **OPEN)), "the strategy within"),
+    "a class": (lambda: PrivateStrategy(FedAvg, **OPEN), r"give FedAvg\(...\), an instance"),  # type: ignore[arg-type]
+    "names of metrics": (
+        lambda: PrivateStrategy(FedAvg(), **OPEN, metrics=["eval_acc"]),  # type: ignore[arg-type]
+        r"metrics = \['eval_acc'\]: give each name its largest magnitude",
+    ),
     "a key": (lambda: PrivateStrategy(FedAvg(), privacy={"clop": 1.0}), "did you mean privacy.cl"),
     "weights under noise": (
         lambda: PrivateStrategy(FedAvg(), clip=1.0, weighting="examples"),

@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, RecordDict
 
 from zerosum.client.flower.app_query import AppSumRequest
 from zerosum.client.queries.declared_sums import SumQuestion
-from zerosum.server.flower.app_answers import AppAnswers
+from zerosum.server.flower.app_answers import AppAnswer, AppAnswers
 from zerosum.server.flower.app_sums import Counts, cost_of, terms_of
 
 COHORT = (0, 1, 2, 3, 4, 5)
@@ -83,3 +83,16 @@ def test_another_question_or_other_nodes_have_another(changed, tmp_path):
     answer = ask(tmp_path, coordinator, **{"roster": b"roster", **changed})
     assert not answer.stored
     assert coordinator.asked == 2
+
+
+def answer_of(values, std=1.0):
+    sums = cost_of({"r": {"v": Counts(len(values))}}, terms_of({"model": "none"}), 2).sums
+    return AppAnswer("query", sums, (np.array(values),), {sums[0].name: std}, 6)
+
+
+@pytest.mark.parametrize("cells", [1, 9, 2000])
+def test_an_answer_of_noise_alone_is_told_from_one_that_holds_something(cells):
+    noise = np.random.default_rng(cells).laplace(scale=10 / 2**0.5, size=cells)
+    assert answer_of(noise, 10.0).drowned
+    assert not answer_of(noise + 60.0, 10.0).drowned
+    assert not answer_of(np.zeros(cells), 0.0).drowned  # an exact sum has no noise to drown in

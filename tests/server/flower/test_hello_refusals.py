@@ -2,6 +2,7 @@
 
 import pytest
 
+from zerosum.client.protocol.flower_messages import OWN_LOG
 from zerosum.server.flower.hello_refusals import in_words
 
 
@@ -14,4 +15,8 @@ def test_an_app_without_the_function_is_told_so(kind, cure):
 
 
 def test_the_control_an_app_without_the_mod_needs_that():
-    assert "needs zerosum.client.flower.private_mod" in in_words("KeyError: 'arrays'")
+    raised = "<class 'X'>:<'\nException KeyError occurred. Message: 'arrays''>"
+    said = in_words(raised)
+    assert "lacks the line `from zerosum.client import private_mod; app = ClientApp(mods=" in said
+    assert said.endswith("(Flower: KeyError 'arrays')")
+    assert "PrivateClientApp names no module that is there" in in_words(OWN_LOG)

@@ -207,7 +207,8 @@ RAISED = raised("'fitins.parameters'")
 
 
 @pytest.mark.parametrize(
-    ("reason", "said"), [(OWN, "in that node's own log"), (RAISED, "fitins.parameters; its Client")]
+    ("reason", "said"),
+    [(OWN, "in that node's own log"), (RAISED, "lacks the line .*fitins.parameters")],
 )
 def test_a_run_that_every_node_refuses_ends_within_seconds_and_says_why(clock, reason, said):
     grid = Refusing({10: reason, 11: OWN, 12: OWN})

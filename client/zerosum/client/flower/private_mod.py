@@ -263,15 +263,20 @@ def answered(
     category = message.metadata.message_type
     stage = stage_type(message.content) if message.has_content() else None
     if stage is None:
+        missing = (
+            "PrivateQueries around the ServerApp's grid"
+            if category.startswith("query")
+            else "PrivateStrategy around the server's strategy"
+        )
         log.warning(
             "a %s message is declined: it is no part of a private sum, and its answer would leave "
             "this node in plain; is %s?",
             category,
-            "PrivateQueries around the ServerApp's grid"
-            if category.startswith("query")
-            else "PrivateStrategy around the server's strategy",
+            missing,
         )
-        raise Declined(f"no answer to {category}: only private sums are answered here")
+        raise Declined(
+            f"no answer to {category}: only private sums are answered here; is {missing}?"
+        )
     stands_in = environment or environment_of(context)
     app = build_app(lambda context: stands_in(context, message, call_next))
     reply = app(changed_message(message, stage, message.content), context)

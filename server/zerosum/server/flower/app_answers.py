@@ -70,6 +70,23 @@ class AppAnswer:
     clients: int
     stored: bool = False
 
+    @property
+    def drowned(self) -> bool:
+        """Whether all numbers together are no more than their noise; free, of what is released.
+
+        The mean square of n numbers of noise, in its deviations, is 1, with a deviation of
+        sqrt((2 + kappa) / n) at an excess kurtosis kappa: 3, that of Laplace noise.
+        """
+        found = [
+            v / self.std[s.name]
+            for s, v in zip(self.sums, self.values, strict=True)
+            if self.std[s.name]
+        ]
+        if not found:
+            return False
+        squares = np.concatenate(found) ** 2
+        return bool(squares.mean() <= 1 + 3 * np.sqrt(5 / squares.size))
+
 
 class AppAnswers:
     """Asks nodes for sums within one budget, and keeps all that was paid for.

@@ -188,7 +188,10 @@ class AppRounds:
     def _reply(self, request: AppRequest, aggregate: Aggregate, expected: float) -> RecordDict:
         """Return what a client would have replied that trained to the mean model."""
         step, weight = self._average(aggregate, expected)
-        self._note(average_norm=float(np.linalg.norm(step)))
+        self._note(
+            average_norm=float(np.linalg.norm(step)),
+            noise_norm=aggregate.noise_std * math.sqrt(len(step)) / expected,
+        )
         told = {"survivors": len(aggregate.survivors)} | self._epsilons()
         return RecordDict(
             {

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import Field, ValidationError
 
+from zerosum.client.nearest_word import did_you_mean
 from zerosum.client.queries.declared_sums import MOST_RESOLUTION, DeclaredSum, moves_of
 from zerosum.client.queries.moves import Adjacency, Unit
 from zerosum.client.request import MAX_RECORDS
@@ -162,7 +163,10 @@ def terms_of(privacy: Mapping[str, Any]) -> SumTerms:
     try:
         terms = SumTerms.model_validate(privacy)
     except ValidationError as error:
-        raise ConfigError(f"privacy.{first_complaint(error)}") from None
+        first = first_complaint(error)
+        unknown = first.kind == "extra_forbidden"
+        hint = did_you_mean(first.key, SumTerms.model_fields) if unknown else ""
+        raise ConfigError(f"privacy.{first}{hint}") from None
     missing = [key for key in ("epsilon", "budget") if getattr(terms, key) is None]
     if terms.model == "none":
         if len(missing) < 2:

@@ -63,7 +63,13 @@ def refused_in_words(traffic: Traffic, request: AppRequest) -> str:
     refused = traffic.refused.get(Stage.CONTRIBUTE)
     if not refused:
         return ""
-    return f"{refused} refused; {asked_of_replies(request)}: what is amiss is in {NODE_LOGS}"
+    # Under noise a reply that lacks something is no refusal: it is in the sum, with noise alone.
+    open_reply = not request.question.privacy.private
+    lacks = f", or a reply that lacks something: {asked_of_replies(request)}" if open_reply else ""
+    return (
+        f"{refused} refused; most often the node's policy (noise, clip, model, epsilon), the run "
+        f"config, an app that cannot be imported{lacks}; what is amiss is in {NODE_LOGS}"
+    )
 
 
 def warn_of_missing(aggregate: Aggregate, request: AppRequest, round: int) -> None:

@@ -136,12 +136,16 @@ def in_words(reason: str) -> str:
     if flower_messages.OWN_LOG in reason:
         return (
             "the reason is in that node's own log; most often its node config lacks state-dir, "
-            "partition-id or policy, or its policy cannot be used"
+            "partition-id or policy, its policy cannot be used, or PrivateClientApp names no "
+            "module that is there"
         )
     if cure := unregistered(reason):
         return cure
-    said = quoted(reason.rpartition(_TEXT)[2].strip("'> \n"))
+    before, _, text = reason.rpartition(_TEXT)
+    kind, text = before.rpartition("Exception ")[2], text.strip().removesuffix("'>").strip()
+    said = quoted(f"{kind}{text}")
     return (
-        f"{said}; its ClientApp needs zerosum.client.flower.private_mod.private_mod, first among "
-        "its mods, or is zerosum.client.flower.client_app:app"
+        "most likely its ClientApp lacks the line `from zerosum.client import private_mod; app = "
+        'ClientApp(mods=[private_mod])`, or `PrivateClientApp("module:app")`, or, for tasks of '
+        f"zerosum, is not zerosum.client.flower.client_app:app (Flower: {said})"
     )

@@ -44,6 +44,7 @@ from zerosum.server.flower.serving import (
     simulated_app_nodes,
 )
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
+from zerosum.server.runs.run_outcome import NODE_LOGS
 from zerosum.server.spec import Experiment
 
 if TYPE_CHECKING:  # whose accountant takes a second to import
@@ -282,6 +283,13 @@ class PrivateQueries(StrategyGrid):
             f"; deviation of the noise: {noise}" if noise else "",
             "" if spending is None else f"; {spending.sentence()}",
         )
+        if made.drowned:
+            log.warning(
+                "private %s: all its numbers together are no more than their noise: does the reply "
+                "hold what is declared, by name and length? The reason is in %s",
+                made.name,
+                NODE_LOGS,
+            )
 
 
 def _experiment(secagg: Section | None, deployment: Section | None) -> Experiment:

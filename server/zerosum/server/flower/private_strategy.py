@@ -55,7 +55,10 @@ from zerosum.server.flower.strategy_checks import (
     check_accounted,
     check_averages,
     check_enough,
+    check_metrics,
+    nodes_asked,
     nodes_wanted,
+    tell_noise,
     warn_of_statistics,
 )
 from zerosum.server.flower.strategy_words import told_functions, uniform_words
@@ -156,6 +159,7 @@ class PrivateStrategy(WrappingStrategy):
         super().__init__(strategy)
         check_averages(strategy)
         self._averages = averages
+        check_metrics(metrics)
         self._metrics = dict(metrics or {})
         self._out = out
         self._run_config = run_config
@@ -356,6 +360,8 @@ class PrivateStrategy(WrappingStrategy):
         check_enough(self._strategy, len(nodes), "the run has")
         experiment = prepare(experiment, population=len(nodes), dimension=dimension)
         check_accounted(experiment, len(nodes), dimension)
+        asked = nodes_asked(self._strategy, len(nodes)) if self._own_cohorts else len(nodes)
+        tell_noise(experiment, asked, dimension)
         warn_of_statistics(experiment, initial)
         if earlier is not None:
             check_same(earlier, experiment, folder)

@@ -1,6 +1,8 @@
 """What is refused, or warned of, before a strategy is run with private sums for replies."""
 
 import logging
+from collections.abc import Mapping
+from math import ceil
 
 from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import (
@@ -18,6 +20,7 @@ from flwr.serverapp.strategy import (
 from zerosum.server.config import ConfigError
 from zerosum.server.flower.app_words import in_words
 from zerosum.server.flower.wrapping_strategy import WrappingStrategy
+from zerosum.server.planning.signal import round_noise, whole_run
 from zerosum.server.privacy.calibration import planned_figures, planned_run
 from zerosum.server.spec import Experiment
 
@@ -49,6 +52,9 @@ def check_averages(strategy: object) -> None:
     ConfigError
         By the strategy's name, with those that average.
     """
+    if isinstance(strategy, type):
+        name = strategy.__name__
+        raise ConfigError(f"PrivateStrategy({name}, ...): give {name}(...), an instance")
     name = type(strategy).__name__
     if not isinstance(strategy, Strategy):
         raise ConfigError(
@@ -113,6 +119,51 @@ def check_enough(strategy: Strategy, count: int, whose: str) -> None:
         )
 
 
+def check_metrics(metrics: object) -> None:
+    """Refuse metrics of which no largest magnitude is said.
+
+    Parameters
+    ----------
+    metrics : object
+        As a ServerApp gave it.
+
+    Raises
+    ------
+    ConfigError
+        If it is no mapping to numbers.
+    """
+    if metrics is None or (
+        isinstance(metrics, Mapping)
+        and all(isinstance(bound, int | float) for bound in metrics.values())
+    ):
+        return
+    raise ConfigError(
+        f"metrics = {metrics!r}: give each name its largest magnitude, as "
+        'metrics={"eval_loss": 10.0, "eval_acc": 1.0}'
+    )
+
+
+def nodes_asked(strategy: Strategy, population: int) -> int:
+    """Return how many nodes a strategy asks to train, as Flower's strategies count them.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        With ``fraction_train`` and ``min_train_nodes``; all nodes are asked where it has none.
+    population : int
+        Nodes that there are.
+
+    Returns
+    -------
+    int
+        From 2 to all of them.
+    """
+    if not _does(strategy, "train"):
+        return population
+    part = int(population * float(strategy.fraction_train))  # type: ignore[attr-defined]
+    return max(2, min(population, max(part, int(getattr(strategy, "min_train_nodes", 0)))))
+
+
 def check_accounted(experiment: Experiment, population: int, dimension: int) -> None:
     """Refuse noise that no accountant knows; say what the run is going to cost.
 
@@ -138,6 +189,39 @@ def check_accounted(experiment: Experiment, population: int, dimension: int) -> 
             'write privacy = {"model": "none"}'
         )
     log.info("PrivateStrategy plans for %d rounds: %s", experiment.rounds, in_words(planned))
+
+
+def tell_noise(experiment: Experiment, asked: int, dimension: int) -> None:
+    """Say how long the noise of a mean is beside the clip, and warn where it drowns the run.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        With its noise resolved.
+    asked, dimension : int
+        Nodes that a round asks, or draws its cohort from; coordinates of the model.
+    """
+    if not experiment.privacy.private:
+        return
+    noise = round_noise(experiment, asked, dimension)
+    log.info(
+        "PrivateStrategy: the noise of a round's mean has norm %.3g, and a clipped mean at most "
+        "the clip, %.3g",
+        noise.norm_average,
+        noise.clip,
+    )
+    whole = whole_run(noise, experiment.rounds, experiment.privacy)
+    if whole.hopeless:
+        nodes = experiment.sampling.cohort or asked
+        # A mean's noise falls as one over the nodes; where each adds its own, as the root of it.
+        falls = 2 if experiment.privacy.model == "local" else 1
+        log.warning(
+            "PrivateStrategy: %s: at this noise try about %d nodes a round in place of %d, or "
+            'masks alone, privacy={"model": "none"} in place of noise',
+            whole.why_hopeless,
+            ceil(nodes / whole.margin**falls),
+            nodes,
+        )
 
 
 def warn_of_statistics(experiment: Experiment, arrays: ArrayRecord) -> None:
