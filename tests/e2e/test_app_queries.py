@@ -16,6 +16,8 @@ from query_apps import CELLS, POLICY, SECAGG, SUMS, answered, app_of, asked, pla
 from strategy_apps import Wire, carried, says
 from typer.testing import CliRunner
 
+import zerosum.client.flower.private_mod as mod_module
+import zerosum.server.flower.private_queries as queries_module
 from zerosum.client import private_mod
 from zerosum.client.flower.app_request import marked, stage_type
 from zerosum.client.protocol.stored_counters import read_spending
@@ -380,6 +382,20 @@ def test_a_strategy_may_train_after_the_queries_of_its_run(grid_of, tmp_path, mo
         asked(queries)
     assert len(list(tmp_path.glob("runs/*/answers.json"))) == 1
     check_unused(Path(f"runs/{grid.run.run_id}"))
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_a_simulation_says_that_nobody_is_protected(
+    simulated, grid_of, tmp_path, caplog, monkeypatch
+):
+    """The control: the same queries of a deployment do not say so."""
+    monkeypatch.setattr(mod_module, "is_simulated", lambda context: simulated)
+    monkeypatch.setattr(queries_module, "is_simulation", lambda grid: simulated)
+    with PrivateQueries(
+        grid_of(app_of([private_mod])), SUMS, out=tmp_path / "run", **PLAIN
+    ) as queries:
+        asked(queries)
+    assert caplog.text.count("nobody is protected") == int(simulated)
 
 
 @pytest.mark.slow

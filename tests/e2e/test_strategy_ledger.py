@@ -49,7 +49,22 @@ def test_the_noise_is_what_was_promised_and_its_epsilon_is_reported(grid_of, tmp
     lines = (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()
     kinds = [json.loads(line)["type"] for line in lines]
     assert kinds == ["run", *2 * ("contributions", "sum", "survived")]
-    assert "epsilon" in write_report(tmp_path / "run").read_text(encoding="utf-8")
+    page = write_report(tmp_path / "run").read_text(encoding="utf-8")
+    assert "epsilon" in page
+    assert "an app keeps its own evaluation" in page
+    assert "not tested" not in page
+    assert "[model]" not in page  # its defaults: nobody trained that
+
+
+def test_no_settings_are_told_that_the_apps_code_decides(grid_of, tmp_path):
+    start = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **NOISY).start
+    start(grid_of(client_app([private_mod])), model(), 1)
+    write_public_report(tmp_path / "run", tmp_path / "public")
+    told = json.loads((tmp_path / "public" / "summary.json").read_text())["settings"]
+    assert told["training"] == {"weighting": "uniform", "max_examples": 10_000}
+    assert told["privacy"]["noise_multiplier"] == 2.0
+    assert not {"model", "data", "server"} & told.keys()
+    assert "[model]" not in (tmp_path / "run" / "config.toml").read_text()
 
 
 def test_a_second_start_goes_on_with_the_first_ones_ledger(grid_of, tmp_path):

@@ -172,7 +172,7 @@ def test_a_node_is_configured_by_itself_or_declines(missing, grid_of, caplog):
     assert f"node config {missing} is missing" in caplog.text
 
 
-def test_the_code_of_the_page_runs_as_it_stands():
+def test_the_code_of_the_page_runs_as_it_stands(tmp_path, monkeypatch):
     page = Path(__file__).parents[2] / "docs" / "flower-apps.md"
     names: dict[str, Any] = {}
     # Queries are test_survival_app's, where they have people to count.
@@ -183,3 +183,7 @@ def test_the_code_of_the_page_runs_as_it_stands():
     assert len(list(grid.get_node_ids())) == 4
     assert Path(grid._node_config(0)["policy"]).name == "policy.toml"
     assert isinstance(names["strategy"], PrivateStrategy)
+    monkeypatch.chdir(page.parents[1])  # whose examples have the policy
+    names["local"]._out = tmp_path / "run"
+    grid = names["grid_of"](client_app([private_mod]), tmp_path / "state")
+    assert names["local"].start(grid, model(), 1).arrays

@@ -18,6 +18,7 @@ from zerosum.client.spec.complaints import complaints
 from zerosum.client.spec.section import described
 from zerosum.client.user_error import UserError
 from zerosum.server.spec import RULE_KEYS, Experiment
+from zerosum.server.spec.app_settings import without_app_settings
 
 
 class ConfigError(UserError, ValueError):
@@ -206,7 +207,7 @@ def to_values(experiment: Experiment) -> dict[str, Any]:
         values["privacy"]["clip"] = "none"
     if experiment.training.batch_size is None:
         values["training"]["batch_size"] = "all"
-    return values
+    return without_app_settings(values)
 
 
 def to_toml(experiment: Experiment) -> str:

@@ -18,8 +18,9 @@ from zerosum.client.flower.request_digest import Record, config_digest, rebuilt,
 from zerosum.client.protocol import flower_messages
 from zerosum.client.request import ModelQuestion, ModelRequest
 from zerosum.client.spec import Scale
+from zerosum.client.spec.training import APP_TASK
 
-TASK: Final = "flower-app"
+TASK: Final = APP_TASK
 """Stands for the task in a question: what trains is the app that the mod wraps."""
 
 _MARK: Final = "app."

@@ -24,6 +24,9 @@ from zerosum.client.spec.section import (
     without_usual,
 )
 
+APP_TASK: Final = "flower-app"
+"""Stands for the task where somebody else's Flower app trains."""
+
 Precision = Literal["float32", "bf16"]
 """Numbers that products are computed in while a client trains."""
 

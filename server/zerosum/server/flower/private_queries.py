@@ -39,9 +39,11 @@ from zerosum.server.flower.app_sums import (
 )
 from zerosum.server.flower.node_registry import meet
 from zerosum.server.flower.serving import (
+    ONE_PROCESS,
     is_simulation,
     read_deployment_keys,
     simulated_app_nodes,
+    warn_of_packing,
 )
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
 from zerosum.server.runs.run_outcome import NODE_LOGS
@@ -200,7 +202,9 @@ class PrivateQueries(StrategyGrid):
         path = Path(self._out or f"runs/{self._grid.run.run_id}-queries")
         simulated, spec = is_simulation(self._grid), self._experiment.deployment
         log.info("PrivateQueries waits for its nodes; folder of queries: %s", path.resolve())
+        warn_of_packing(path, log)
         if simulated:
+            log.warning("PrivateQueries: %s", ONE_PROCESS)
             nodes = simulated_app_nodes(self._app_grid, spec.min_nodes)
         else:
             server = self._experiment.secagg.server

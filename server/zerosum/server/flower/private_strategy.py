@@ -50,6 +50,7 @@ from zerosum.server.flower.serving import (
     is_simulation,
     read_deployment_keys,
     simulated_app_nodes,
+    warn_of_packing,
 )
 from zerosum.server.flower.strategy_checks import (
     check_accounted,
@@ -344,6 +345,7 @@ class PrivateStrategy(WrappingStrategy):
             raise ConfigError(f"initial_arrays: {error}") from None
         app_grid = AppGrid(grid, MessageType.TRAIN)
         log.info("PrivateStrategy waits for its nodes; run folder: %s", folder.path.resolve())
+        warn_of_packing(folder.path, log)
         simulated = is_simulation(grid)
         if simulated:
             log.warning("PrivateStrategy: %s", ONE_PROCESS)

@@ -48,6 +48,7 @@ from zerosum.server.flower.serving import (
     read_deployment_keys,
     session_run_id,
     show_log,
+    warn_of_packing,
 )
 from zerosum.server.private_sum.coordinator import Coordinator
 from zerosum.server.runs.plain_json import dumps
@@ -102,6 +103,7 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> list[
     _check_deployed(grid)
     entropy = SystemEntropy() if entropy is None else entropy
     path, resume = named_folder(context)
+    warn_of_packing(path)
     earlier = resume or is_query_folder(path)
     asked = _continued(path, overrides_of(context)) if earlier else _plan(context)
     spec = _deployment(asked)

@@ -37,6 +37,7 @@ from zerosum.server.flower.serving import (
     read_deployment_keys,
     session_run_id,
     show_log,
+    warn_of_packing,
 )
 from zerosum.server.loggers.installed import check_loggers
 from zerosum.server.loggers.round_logs import RoundLogs
@@ -114,6 +115,7 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
         If all rounds were abandoned, after everything was written.
     """
     path, earlier = run_folder(context)
+    warn_of_packing(path)
     asked = _experiment(context) if earlier is None else continued(earlier, overrides_of(context))
     simulated = is_simulation(grid)
     _check_deployable(asked, simulated)

@@ -20,6 +20,7 @@ from zerosum.secagg import Roster
 from zerosum.secagg.randomness import SystemRandomness
 from zerosum.server.config import ConfigError
 from zerosum.server.flower.node_registry import NodeRegistry, meet, simulated_nodes
+from zerosum.server.flower.packed_folder import packing_words
 from zerosum.server.private_sum.coordinator import Nodes
 from zerosum.server.spec import DeploymentSpec
 
@@ -116,6 +117,20 @@ def named_folder(context: Context) -> tuple[Path, bool]:
     if resume and out and Path(resume) != Path(out):
         raise ConfigError(f"run config resume = {resume!r} and out = {out!r}: give one of them")
     return Path(resume or out or f"runs/{context.run_id}"), bool(resume)
+
+
+def warn_of_packing(folder: Path, told: logging.Logger = log) -> None:
+    """Warn where Flower would send a run folder to every node, as a part of the app.
+
+    Parameters
+    ----------
+    folder : Path
+        Of a run; it need not exist.
+    told : logging.Logger
+        Of whoever writes it.
+    """
+    if words := packing_words(folder, "out"):
+        told.warning("%s", words)
 
 
 def read_deployment_keys(spec: DeploymentSpec, server: str, key: str) -> Roster | None:

@@ -17,6 +17,7 @@ from zerosum.server.privacy.run_ledger import NO_NOISE, SECRET_SEED
 from zerosum.server.runs.records import RoundRecord
 from zerosum.server.runs.run_folder import LEDGER
 from zerosum.server.spec import Experiment
+from zerosum.server.spec.app_settings import without_app_settings
 
 SETTINGS: Final = (
     "name",
@@ -75,7 +76,7 @@ _OF_THE_PLAN: Final = ("dropout at most ", "a round is opened only because ")
 
 def public_settings(experiment: Experiment) -> dict[str, Any]:
     """Return the settings that every client was told, as JSON has them."""
-    return experiment.model_dump(mode="json", include=set(SETTINGS))
+    return without_app_settings(experiment.model_dump(mode="json", include=set(SETTINGS)))
 
 
 def public_line(line: RoundRecord, experiment: Experiment) -> RoundRecord:

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from zerosum.client.files.operating_system import NOT_DEPLOYABLE
 from zerosum.server.config import ConfigError
+from zerosum.server.flower.packed_folder import packing_words
 from zerosum.simulations.commands.completions import RUN_FOLDERS, SETTINGS, words
 from zerosum.simulations.commands.rehearse_apps import prepared_app
 from zerosum.simulations.commands.rehearse_experiments import (
@@ -117,7 +118,8 @@ def rehearse(
     node's own zerosum-node.toml.
 
     Any other Flower app with our two lines runs as it is. Without a policy.toml its nodes accept
-    anything. Its folder is read and never written; it cannot be resumed.
+    anything. Nothing but the run folder is written, and that by default to runs/ where one stands.
+    It cannot be resumed.
     """
     console = Console()
     with user_errors(DeploymentError, ConfigError):
@@ -139,6 +141,8 @@ def rehearse(
                 "have their files by --data, or by nodes/I/zerosum-node.toml"
             )
         run = _PREPARED[type(kept)](kept, setting, settings or [])
+    if packed := packing_words(kept.path, "--out"):
+        console.print(f"warning: {packed}", highlight=False, markup=False, soft_wrap=True)
     # A new run's settings are in its folder; those of one that goes on only once it does.
     again = (
         []

@@ -1,7 +1,7 @@
 """Pack somebody's Flower app as Flower does, and check that it loads, before anything starts.
 
 What is rehearsed is what nodes would get: Flower's own bundle of the folder, unpacked elsewhere.
-The folder itself is read and never written.
+The app's own files are read and never written.
 """
 
 import json

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from zerosum.client.spec.training import APP_TASK
 from zerosum.simulations.report.record import RunRecord
 from zerosum.simulations.report.words import count
 
@@ -15,7 +16,7 @@ SAID: Final = "nothing protects them"
 
 def is_own(task: str) -> bool:
     """Return whether a task's test records are a user's own: those of other tasks are published."""
-    return task in OWN_FILES or task.startswith("<") or ":" in task
+    return task in (*OWN_FILES, APP_TASK) or task.startswith("<") or ":" in task
 
 
 def public_count(data: Mapping[str, Any] | None, task: str, tested: object = None) -> int | None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from zerosum.client.spec import MEANINGFUL_EPSILON
+from zerosum.client.spec.training import APP_TASK
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.privacy.observers import OBSERVERS, SEES, ObserverName, observer_who
 from zerosum.server.privacy.rounding import epsilon_text
@@ -165,6 +166,8 @@ def _figures(run: RunRecord) -> str:
         absent = run.summary.no_accuracy
         remark = f" There is {absent}." if absent else ""
         return f"The {whose} ends at {', '.join(metrics_text)}.{remark}"
+    if run.experiment.task == APP_TASK:
+        return "How good the model is, is not in this folder: an app keeps its own evaluation."
     return "The model was not tested: there is no test data, or no test has been reached."
 
 
