@@ -19,7 +19,7 @@ def printed(name, capsys, monkeypatch, *arguments):
 def test_lies_about_dropouts(capsys, monkeypatch):
     said = printed("attack_dropout_lies.py", capsys, monkeypatch)
     assert said.count("updates recovered exactly: 1 [") == 7
-    assert said.count("updates recovered exactly: at baseline (0 [") == 8
+    assert said.count("updates recovered exactly: at baseline in 1 seed (0 [") == 8
 
 
 def test_weak_seeds(capsys, monkeypatch):
