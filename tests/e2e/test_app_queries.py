@@ -391,11 +391,13 @@ def test_a_simulation_says_that_nobody_is_protected(
     """The control: the same queries of a deployment do not say so."""
     monkeypatch.setattr(mod_module, "is_simulated", lambda context: simulated)
     monkeypatch.setattr(queries_module, "is_simulation", lambda grid: simulated)
+    (tmp_path / "pyproject.toml").write_text('[tool.flwr.app]\npublisher = "somebody"\n')
     with PrivateQueries(
         grid_of(app_of([private_mod])), SUMS, out=tmp_path / "run", **PLAIN
     ) as queries:
         asked(queries)
     assert caplog.text.count("nobody is protected") == int(simulated)
+    assert caplog.text.count("lies in the Flower app") == 1  # of either kind
 
 
 @pytest.mark.slow

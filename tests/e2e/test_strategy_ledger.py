@@ -56,6 +56,15 @@ def test_the_noise_is_what_was_promised_and_its_epsilon_is_reported(grid_of, tmp
     assert "[model]" not in page  # its defaults: nobody trained that
 
 
+@pytest.mark.parametrize("ignored", ["", "/run/\n"])
+def test_a_folder_that_flower_would_send_to_nodes_is_told(ignored, grid_of, tmp_path, caplog):
+    (tmp_path / "pyproject.toml").write_text('[tool.flwr.app]\npublisher = "somebody"\n')
+    (tmp_path / ".gitignore").write_text(ignored)
+    start = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **NOISY).start
+    start(grid_of(client_app([private_mod])), model(), 1)
+    assert caplog.text.count("write a line /run/ into") == int(not ignored)
+
+
 def test_no_settings_are_told_that_the_apps_code_decides(grid_of, tmp_path):
     start = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **NOISY).start
     start(grid_of(client_app([private_mod])), model(), 1)

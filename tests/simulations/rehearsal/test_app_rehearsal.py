@@ -284,6 +284,15 @@ def test_a_run_that_ends_well_says_where_it_is_and_what_nodes_recorded(rehearse)
     assert "Node 1      0 contributions" in done.output
 
 
+@pytest.mark.parametrize(("ignored", "warns"), [("", True), ("/runs/\n", False)])
+def test_a_run_folder_that_flower_would_send_to_nodes_is_told(ignored, warns, rehearse, own):
+    (own / ".gitignore").write_text(ignored)
+    done = rehearse("--out", str(own / "runs" / "first"))
+    assert done.exit_code == 0, done.output
+    said = f"write a line /runs/ into {own / '.gitignore'}, or name a folder elsewhere by --out"
+    assert done.output.count(said) == int(warns)
+
+
 def test_a_serverapp_that_raises_ends_it_with_1_and_its_error(rehearse):
     server = "Traceback (most recent call last):\n  File 'a'\nRuntimeError: no weights.bin\n"
     done = rehearse(server=server, status="finished:failed", logs=(FAILED, ""))
