@@ -41,8 +41,10 @@ Path("signs.py").write_text(text.replace("WIDTH = 4", "WIDTH = 9"))
 run({**base, "task": "signs:Signs", "rounds": 1}, report=False).summary.dimension""",
     """import threading, time
 def stop():
-    time.sleep(3)
     import _thread
+    lines = Path("cut/metrics.jsonl")
+    while not lines.is_file() or len(lines.read_text().splitlines()) < 2:
+        time.sleep(0.1)
     _thread.interrupt_main()
 threading.Thread(target=stop).start()
 try:

@@ -196,3 +196,30 @@ def test_a_mode_set_to_nothing_is_offline(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "")
     api.run("digits", overrides=[*SMALL, "log=wandb"], out=tmp_path / "run", report=False)
     assert len(list(tmp_path.glob("run/wandb/offline-run-*/*.wandb"))) == 1
+
+
+CUT = """
+import sqlite3, sys
+from pathlib import Path
+from zerosum.server.loggers import to_mlflow
+whole = to_mlflow._of
+def ended(database):
+    with sqlite3.connect(database) as half:
+        half.execute("CREATE TABLE span_metrics (value FLOAT)")
+    raise KeyboardInterrupt
+to_mlflow._of = ended
+try:
+    to_mlflow._client(Path(sys.argv[1]))
+except KeyboardInterrupt:
+    to_mlflow._of = whole
+print(to_mlflow._client(Path(sys.argv[1])).get_experiment_by_name("none"))
+"""
+
+
+def test_a_database_that_was_left_half_made_is_made_anew(tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", CUT, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert ran.stdout.split() == ["None"], ran.stderr
+    assert [each.name for each in tmp_path.iterdir()] == ["mlflow.db"]

@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -102,7 +104,22 @@ def _client(folder: Path) -> MlflowClient:
     # The database names a folder for files of runs, below where the process stands: nothing is
     # written there, and no path of the user's is to stand in it.
     os.chdir(os.path.abspath(os.sep))
-    return MlflowClient(tracking_uri=f"sqlite:///{(folder / DATABASE).as_posix()}")
+    database = folder / DATABASE
+    if not database.is_file():
+        # Its tables take seconds to make: a process that is ended meanwhile leaves half of them,
+        # and no later one could use or complete such a database.
+        begun, whole = folder / f"{DATABASE}.begun", folder / f"{DATABASE}.whole"
+        begun.unlink(missing_ok=True)
+        _of(begun)
+        shutil.copyfile(begun, whole)
+        os.replace(whole, database)
+        with suppress(OSError):  # Windows removes no file that is open, as this one is here
+            begun.unlink()
+    return _of(database)
+
+
+def _of(database: Path) -> MlflowClient:
+    return MlflowClient(tracking_uri=f"sqlite:///{database.as_posix()}")
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
