@@ -16,7 +16,7 @@ from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict, UserConfig
 from numpy.typing import NDArray
 from pydantic import Field
 
-from zerosum.client.flower.app_request import unmarked
+from zerosum.client.flower.app_request import question_in, records_in
 from zerosum.client.flower.request_digest import config_digest, rebuilt, records_digest
 from zerosum.client.protocol import flower_messages
 from zerosum.client.protocol.sum_request import SumRequest
@@ -121,15 +121,8 @@ class AppSumRequest(SumRequest):
             If there is none, its bytes are not canonical, or the records are not those that it
             speaks of.
         """
-        header = flower_messages.bytes_field(content, "request")
-        try:
-            question = AppSumQuestion.from_canonical(header)
-        except ValueError as error:
-            raise ValueError(f"unreadable request: {error}") from None
-        records = unmarked(content)
-        if records_digest(records).hex() != question.content:
-            raise ValueError("the records sent are not those that the request speaks of")
-        return cls(question, b"", records)
+        question = question_in(content, AppSumQuestion)
+        return cls(question, b"", records_in(content, question.content))
 
 
 def asks_for_sums(content: RecordDict) -> bool:

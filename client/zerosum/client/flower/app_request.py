@@ -8,7 +8,7 @@ is bound to the masks like any other.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Self, TypeVar
 
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict, UserConfig
 from pydantic import Field
@@ -18,6 +18,7 @@ from zerosum.client.flower.request_digest import Record, config_digest, rebuilt,
 from zerosum.client.protocol import flower_messages
 from zerosum.client.request import ModelQuestion, ModelRequest
 from zerosum.client.spec import Scale
+from zerosum.client.spec.section import Spec
 from zerosum.client.spec.training import APP_TASK
 
 TASK: Final = APP_TASK
@@ -25,6 +26,8 @@ TASK: Final = APP_TASK
 
 _MARK: Final = "app."
 _ENVELOPE: Final = "zerosum.stage"
+
+QuestionT = TypeVar("QuestionT", bound=Spec)
 
 
 class AppQuestion(ModelQuestion):
@@ -127,15 +130,8 @@ class AppRequest(ModelRequest):
             If there is none, its bytes are not canonical, the records are not those that it speaks
             of, or their arrays cannot be summed.
         """
-        header = flower_messages.bytes_field(content, "request")
-        try:
-            question = AppQuestion.from_canonical(header)
-        except ValueError as error:
-            raise ValueError(f"unreadable request: {error}") from None
-        records = unmarked(content)
-        if records_digest(records).hex() != question.content:
-            raise ValueError("the records sent are not those that the request speaks of")
-        request = cls(question, b"", records)
+        question = question_in(content, AppQuestion)
+        request = cls(question, b"", records_in(content, question.content))
         if request.dimension < 1:
             raise ValueError("the model has no entries")
         return request
@@ -157,6 +153,59 @@ class AppRequest(ModelRequest):
         if question.kind == "evaluate":
             return len(question.metrics) + 1
         return self.layout.length + (question.training.weighting == "examples")
+
+
+def question_in(content: RecordDict, kind: type[QuestionT]) -> QuestionT:
+    """Read the question of a request.
+
+    Parameters
+    ----------
+    content : flwr.app.RecordDict
+        Of a contribute message.
+    kind : type
+        Of the question.
+
+    Returns
+    -------
+    kind
+        What is asked.
+
+    Raises
+    ------
+    ValueError
+        If there is none, or its bytes are not canonical.
+    """
+    header = flower_messages.bytes_field(content, "request")
+    try:
+        return kind.from_canonical(header)
+    except ValueError as error:
+        raise ValueError(f"unreadable request: {error}") from None
+
+
+def records_in(content: RecordDict, digest: str) -> RecordDict:
+    """Read the app's records of a request.
+
+    Parameters
+    ----------
+    content : flwr.app.RecordDict
+        Of a contribute message.
+    digest : str
+        SHA-256 that the question gives, in hexadecimal digits.
+
+    Returns
+    -------
+    flwr.app.RecordDict
+        In their order, under their own names.
+
+    Raises
+    ------
+    ValueError
+        If they have another digest.
+    """
+    records = unmarked(content)
+    if records_digest(records).hex() != digest:
+        raise ValueError("the records sent are not those that the request speaks of")
+    return records
 
 
 def only_arrays(records: RecordDict) -> ArrayRecord:
