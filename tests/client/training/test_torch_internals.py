@@ -118,15 +118,14 @@ def test_foreach_adds_copies_and_divides_each_tensor() -> None:
     assert [t[0].item() for t in tensors] == [3.0, 1.0]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_products_by_onednn_are_those_of_torch(dtype: torch.dtype) -> None:
+def test_products_by_onednn_are_those_of_torch() -> None:
     generator = torch.Generator().manual_seed(3)
-    left, right = (torch.randn(s, generator=generator).to(dtype) for s in ((20, 300), (300, 40)))
+    left, right = (torch.randn(s, generator=generator) for s in ((20, 300), (300, 40)))
     found = torch_internals.onednn_product(left, right.t())
     assert found is not None
     wanted = left.double() @ right.double()
     off = (found.double() - wanted).norm() / wanted.norm()
-    assert off < {torch.float32: 1e-6, torch.bfloat16: 4e-3}[dtype]
+    assert off < 1e-6
     assert (left.double() @ right.flip(0).double() - wanted).norm() > 0.1 * wanted.norm()
 
 

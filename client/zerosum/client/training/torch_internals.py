@@ -115,12 +115,13 @@ def onednn_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor | No
     Parameters
     ----------
     left, right : torch.Tensor
-        float32 or bfloat16, shapes (m, k) and (n, k), strided in any way.
+        float32, shapes (m, k) and (n, k), strided in any way. Not bfloat16, which oneDNN refuses
+        on a processor without AVX-512.
 
     Returns
     -------
     torch.Tensor or None
-        Shape (m, n), dtype of the arguments; None where this torch has no such operator.
+        float32, shape (m, n); None where this torch has no such operator.
     """
     linear = _onednn_linear()
     return None if linear is None else linear(left, right, None, "none", [], "")
