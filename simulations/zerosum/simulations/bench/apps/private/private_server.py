@@ -1,18 +1,16 @@
-"""The plain app, private by two lines: one of its ClientApp, one of its strategy."""
+"""The plain app's ServerApp, private by the line around its strategy."""
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Strategy
 
-from zerosum.client.flower.private_mod import PrivateClientApp
 from zerosum.server.flower.private_strategy import PrivateStrategy
-from zerosum.simulations.bench.apps.plain.plain_digits import run
+from zerosum.simulations.bench.apps.plain.plain_server import run
 
-client = PrivateClientApp("zerosum.simulations.bench.apps.plain.plain_digits:client")
-server = ServerApp()
+app = ServerApp()
 
 
-@server.main()
+@app.main()
 def main(grid: Grid, context: Context) -> None:
     """Train over all nodes in masked sums, and write the seconds of each round.
 
