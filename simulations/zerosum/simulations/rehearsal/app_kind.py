@@ -1,16 +1,17 @@
 """Tell what kind of app a folder has: an experiment, queries, or somebody's own with our lines.
 
-What an app imports is read from its code, which is not run here.
+What an app imports and makes use of is read from its code, which is not run here.
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
 from zerosum.client.files.toml_file import TomlError, read_toml
 from zerosum.simulations.rehearsal.app_bundle import Bundle
 from zerosum.simulations.rehearsal.processes import DeploymentError
+from zerosum.simulations.rehearsal.used_names import imports_of, names_read
 
 EXPERIMENT: Final = "experiment.toml"
 PLAN: Final = "plan.toml"
@@ -28,17 +29,20 @@ _LEGACY: Final = frozenset(
     {"ServerAppComponents", "NumPyClient", "start_server", "start_client", "start_numpy_client"}
 )
 
-_CLIENT_LINE: Final = (
-    "app = ClientApp(mods=[private_mod]), with from zerosum.client import private_mod, in {file}"
+_CLIENT_LINE: Final = "app = ClientApp(mods=[private_mod])"
+_NAMED_LINE: Final = 'app = PrivateClientApp("module:app")'
+_STRATEGY_LINE: Final = (
+    "strategy = PrivateStrategy(strategy, clip=1.0, noise_multiplier=2.0, delta=1e-3)"
 )
-_SERVER_LINE: Final = (
-    "strategy = PrivateStrategy(strategy, clip=1.0, noise_multiplier=2.0, delta=1e-3), with "
-    "from zerosum.server import PrivateStrategy, in {file}"
-)
-_QUERY_LINE: Final = (
-    "grid = PrivateQueries(grid, {{...}}, epsilon=0.5, budget=1.0), with from zerosum.server "
-    "import PrivateQueries, in {file}"
-)
+_QUERY_LINE: Final = "grid = PrivateQueries(grid, {...}, epsilon=0.5, budget=1.0)"
+
+_LINES: Final[Mapping[str, Mapping[str, str]]] = {
+    "clientapp": {"private_mod": _CLIENT_LINE, "PrivateClientApp": _NAMED_LINE},
+    "serverapp": {"PrivateStrategy": _STRATEGY_LINE, "PrivateQueries": _QUERY_LINE},
+}
+"""By component, what is imported of ours, and the line that makes use of it."""
+
+_PACKAGES: Final = {"clientapp": "zerosum.client", "serverapp": "zerosum.server"}
 
 
 def kind_of(app: Path) -> Kind:
@@ -75,7 +79,7 @@ def check_private(bundle: Bundle) -> None:
         One line: what it is, and what to change.
     """
     modules = {file: _parsed(text) for file, text in bundle.sources.items()}
-    for file, names in ((file, set(_names(tree))) for file, tree in modules.items()):
+    for file, names in ((file, _names(tree)) for file, tree in modules.items()):
         if trees := sorted(names & _TREES):
             raise DeploymentError(
                 f"APP {bundle.name}: {trees[0]} in {file} joins boosted trees, and a private sum "
@@ -103,33 +107,56 @@ def answers_queries(bundle: Bundle) -> bool:
 
 
 def _check_lines(bundle: Bundle, modules: dict[str, ast.Module]) -> None:
-    """Refuse an app in which nothing of ours is imported on one side, or on both."""
-    imported = {name for tree in modules.values() for name in _imports(tree)}
-    imported |= {component.partition(":")[0] for component in bundle.components.values()}
-    queries = answers_queries(bundle)
-    missing = [
-        line.format(file=_file_of(bundle.components[kind], modules))
-        for kind, side, line in (
-            ("clientapp", "zerosum.client", _CLIENT_LINE),
-            ("serverapp", "zerosum.server", _QUERY_LINE if queries else _SERVER_LINE),
-        )
-        if not any(name == side or name.startswith(f"{side}.") for name in imported)
-    ]
+    """Refuse an app that makes no use of ours on one side, or on both."""
+    faults = {kind: _fault(bundle, modules, kind) for kind in _PACKAGES}
+    missing = [line for line, imported in faults.values() if line and not imported]
+    unused = [f"{imported}: write {line}" for line, imported in faults.values() if imported]
     if len(missing) == 2:
         raise DeploymentError(
             f"APP {bundle.name} is a plain Flower app, whose nodes send what they trained as it "
             f"is: add two lines, {missing[0]}; and {missing[1]} (docs/flower-apps.md)"
         )
+    if unused:
+        said = "; and ".join([*unused, *(f"add {line}" for line in missing)])
+        raise DeploymentError(f"APP {bundle.name} {said} (docs/flower-apps.md)")
     if missing:
         raise DeploymentError(
             f"APP {bundle.name} has one of its two lines: add {missing[0]} (docs/flower-apps.md)"
         )
 
 
+def _fault(bundle: Bundle, modules: dict[str, ast.Module], kind: str) -> tuple[str, str]:
+    """Return the line that a component lacks, and which import nothing makes use of.
+
+    Both are empty where nothing is amiss, and the second where nothing is imported.
+    """
+    package, lines = _PACKAGES[kind], _LINES[kind]
+    inside = f"{package}.flower."  # what is not public there is not looked into
+    taken = {bundle.components[kind]}.union(*map(_imports, modules.values()))
+    if any(each.startswith(inside) and each.rpartition(".")[2] not in lines for each in taken):
+        return "", ""
+    entries = [each.partition(":")[2].split(".")[0] for each in bundle.components.values()]
+    found = imports_of(modules, lines, _is_of(package), entries)
+    if any(each.used for each in found):
+        return "", ""
+    if found:
+        one = found[0]
+        idle = f"imports {one.name} and makes no use of it ({one.place})"
+        return lines[one.name], idle
+    name = list(lines)[kind == "serverapp" and answers_queries(bundle)]
+    file = _file_of(bundle.components[kind], modules)
+    return f"{lines[name]}, with from {package} import {name}, in {file}", ""
+
+
+def _is_of(package: str) -> Callable[[str], bool]:
+    """Return what tells the modules of a package."""
+    return lambda module: f"{module}.".startswith(f"{package}.")
+
+
 def _legacy(modules: dict[str, ast.Module]) -> tuple[str, str] | None:
     """Return a name of Flower's legacy API and the file that uses it; None where none does."""
     for file, tree in modules.items():
-        if used := sorted(set(_names(tree)) & _LEGACY):
+        if used := sorted(_names(tree) & _LEGACY):
             return used[0], file
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
             name, given = _called(call), {keyword.arg for keyword in call.keywords}
@@ -153,21 +180,15 @@ def _called(call: ast.Call) -> str:
     return function.id if isinstance(function, ast.Name) else ""
 
 
-def _names(tree: ast.Module) -> Iterator[str]:
-    """Yield what a module takes from Flower: by import, or as an attribute."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "flwr":
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.Attribute):
-            yield node.attr
+def _names(tree: ast.Module) -> set[str]:
+    """Return what a module takes from Flower and reads: by import, or as an attribute."""
+    return set(names_read(tree, _is_of("flwr")))
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
+    """Yield the whole names of what a module imports from others."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            yield node.module or ""
+        if isinstance(node, ast.ImportFrom) and not node.level:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
