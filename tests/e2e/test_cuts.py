@@ -318,7 +318,7 @@ def test_a_deployed_round_ends_like_a_simulated_one(started, caplog):
     with caplog.at_level(logging.INFO):
         with suppress(Exception):  # however a run of abandoned rounds alone ends
             started("cut", silent, encoding={"range": 8.0, "bits": 24})
-        assert "set encoding.range = 800.0" in caplog.text
+        assert 'set encoding={"range": 800.0}: 1 of 16' in caplog.text
         assert "client 2, round 1: 1 of 4 coordinates were cut to 8" in caplog.text
     held = started("held", silent, encoding={"range": 800.0, "bits": 24})
     np.testing.assert_allclose(held.arrays["w"].numpy(), MOVES.mean(0), atol=800 / (2**23 - 1))

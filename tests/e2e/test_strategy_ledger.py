@@ -105,9 +105,12 @@ def test_rounds_are_numbered_on_in_one_file(grid_of, tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"noise_multiplier": 3.0}, r"privacy\.noise_multiplier = 3\.0: the run in"),
-        ({"clip": 2.0}, r"privacy\.clip = 2\.0: the run in"),
-        ({"sampling": {"kind": "poisson", "cohort": 6}}, r"sampling\.kind = 'poisson': the run in"),
+        ({"noise_multiplier": 3.0}, r"noise_multiplier=3\.0: the run in"),
+        ({"clip": 2.0}, r"clip=2\.0: the run in"),
+        (
+            {"sampling": {"kind": "poisson", "cohort": 6}},
+            r'sampling=\{"kind": "poisson"\}: the run in',
+        ),
     ],
 )
 def test_a_folder_of_other_settings_is_left_as_it_was(changed, message, grid_of, tmp_path):

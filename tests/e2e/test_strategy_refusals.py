@@ -49,12 +49,15 @@ REFUSED = {
         "to the Message API first",
     ),
     "twice": (lambda: PrivateStrategy(PrivateStrategy(FedAvg(), **OPEN)), "the strategy within"),
-    "a class": (lambda: PrivateStrategy(FedAvg, **OPEN), r"give FedAvg\(...\), an instance"),  # type: ignore[arg-type]
+    "a class": (lambda: PrivateStrategy(FedAvg, **OPEN), r"give an instance, FedAvg\(\)"),  # type: ignore[arg-type]
     "names of metrics": (
         lambda: PrivateStrategy(FedAvg(), **OPEN, metrics=["eval_acc"]),  # type: ignore[arg-type]
-        r"metrics = \['eval_acc'\]: give each name its largest magnitude",
+        r"metrics=\['eval_acc'\]: give each name its largest magnitude",
     ),
-    "a key": (lambda: PrivateStrategy(FedAvg(), privacy={"clop": 1.0}), "did you mean privacy.cl"),
+    "a key": (
+        lambda: PrivateStrategy(FedAvg(), privacy={"clop": 1.0}),
+        r"did you mean clip=1\.0\?",
+    ),
     "weights under noise": (
         lambda: PrivateStrategy(FedAvg(), clip=1.0, weighting="examples"),
         "weights are uniform",
@@ -89,7 +92,10 @@ def test_what_cannot_be_private_is_refused_before_anything_starts(what):
 AT_START: dict[str, tuple[dict[str, Any], str]] = {
     "no roster": ({"secagg": {}}, "deployment.roster and deployment.authority"),
     "delta": ({"delta": 0.5}, "is not below 1/population"),
-    "survivors": ({"privacy": {"honest_fraction": 1.0}}, "privacy.honest_fraction = 1.0 needs"),
+    "survivors": (
+        {"privacy": {"honest_fraction": 1.0}},
+        r'privacy=\{"honest_fraction": 1\.0\} needs',
+    ),
 }
 
 

@@ -39,9 +39,11 @@ class NamedApp:
     def __post_init__(self) -> None:
         names = [*self._module.split("."), *self._attribute.split(".")]
         if not all(name.isidentifier() for name in names):
+            dotted = ":" not in self.reference and self.reference.endswith("client_app")
+            example = f"{self.reference}:app" if dotted else "quickstart.client_app:app"
             raise ValueError(
-                f"{self.reference!r} names no app: write its module and its attribute, as in "
-                '"quickstart.client_app:app"'
+                f"PrivateClientApp({self.reference!r}) names no app: write its module and its "
+                f'attribute, as PrivateClientApp("{example}")'
             )
 
     @property

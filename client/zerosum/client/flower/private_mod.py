@@ -307,18 +307,28 @@ class PrivateClientApp(ClientApp):
     ------
     ValueError
         If a name is none, or comes with mods.
+    TypeError
+        If the app is given itself, or a mod without a list around it.
     """
 
     def __init__(
         self, client_fn: ClientFn | str | None = None, mods: list[Mod] | None = None
     ) -> None:
         super().__init__()
+        if isinstance(client_fn, ClientApp):
+            raise TypeError(
+                "PrivateClientApp(ClientApp(...)): give the name of the app, as "
+                'PrivateClientApp("quickstart.client_app:app"), or write app = '
+                "ClientApp(mods=[private_mod]) where it is made"
+            )
+        if callable(mods):
+            raise TypeError("PrivateClientApp(mods=...): give a list of mods, as mods=[my_mod]")
         if not isinstance(client_fn, str):
             self.within: ClientApp | NamedApp = ClientApp(client_fn, mods=mods)
             return
         self.within = NamedApp(client_fn)
         if mods:
-            raise self._named("its mods are those of its own ClientApp(mods=...)")
+            raise self._named("its mods are those of its own ClientApp(mods=[...]): leave mods out")
 
     def __call__(self, message: Message, context: Context) -> Message:
         """Answer a message.

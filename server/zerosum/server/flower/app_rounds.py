@@ -27,6 +27,7 @@ from zerosum.server.flower.app_words import (
     refused_in_words,
     warn_of_missing,
 )
+from zerosum.server.flower.argument_words import as_arguments
 from zerosum.server.flower.mean_reply import MeanReply, Replies
 from zerosum.server.flower.serving import SIMULATED
 from zerosum.server.flower.strategy_words import TellingMetrics
@@ -90,7 +91,8 @@ class AppRounds:
     @property
     def nothing_learnt(self) -> str | None:
         """Return the reason why no client's training is in the model; None where some is."""
-        return nothing_learnt(self._trained)
+        why = nothing_learnt(self._trained)
+        return None if why is None else as_arguments(why)
 
     def answer(self, messages: list[Message]) -> Iterable[Message]:
         """Run the private sum that these messages ask for, and reply to the first of them.
@@ -293,7 +295,7 @@ class AppRounds:
             self._leave_out(abandoned.traffic)
             lacked = refused_in_words(abandoned.traffic, request)
             reason = f"{abandoned}; {lacked}" if lacked else str(abandoned)
-            log.warning("round %d, %s: abandoned: %s", self._round, kind, reason)
+            log.warning("round %d, %s: abandoned: %s", self._round, kind, as_arguments(reason))
             if kind == "train":
                 everybody = 0 < len(cohort) == sum(abandoned.traffic.refused.values())
                 self._declined = self._declined + 1 if everybody else 0

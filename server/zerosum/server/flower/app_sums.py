@@ -171,7 +171,8 @@ def terms_of(privacy: Mapping[str, Any]) -> SumTerms:
     if terms.model == "none":
         if len(missing) < 2:
             raise ConfigError(
-                'privacy.model = "none" has no epsilon and no budget: take them out, or the model'
+                'privacy.model = "none" has no epsilon and no budget: leave epsilon and budget '
+                "out, or the model"
             )
     elif missing:
         raise ConfigError(
@@ -288,7 +289,10 @@ def checked(declared: object, terms: SumTerms) -> Declared:
 def _check_value(record: str, key: str, one: object) -> None:
     """Refuse what no sum is declared by: the types of its fields are anybody's until here."""
     if not isinstance(one, Counts | Reals):
-        raise ConfigError(f"{record}: {one!r} is neither Counts(...) nor Reals(...)")
+        raise ConfigError(
+            f"{record}.{key} = {one!r} is neither Counts(...) nor Reals(...): write Counts() for a "
+            "number, Counts(10) for a list of ten"
+        )
     lengths = one.shape if isinstance(one.shape, tuple) else (one.shape or 1,)
     if not all(type(length) is int for length in lengths):
         raise ConfigError(
@@ -298,7 +302,22 @@ def _check_value(record: str, key: str, one: object) -> None:
     sensitivity = 1 if one.sensitivity is None else one.sensitivity
     for name, value in (("most", one.most), ("sensitivity", sensitivity)):
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise ConfigError(f"{record}.{key}: {name} = {value!r} is no number")
+            raise ConfigError(
+                f"{record}.{key}: {name} = {value!r} is no number: write it as "
+                f"{_example(one, name)}"
+            )
+    if isinstance(one, Counts) and not sensitivity >= 1:
+        raise ConfigError(
+            f"{record}.{key}: sensitivity = {sensitivity!r}: counts change by whole numbers, 1 at "
+            f"least: write {_example(one, 'sensitivity')}"
+        )
+
+
+def _example(one: Counts | Reals, name: str) -> str:
+    """Return a declaration with a value for one of its fields."""
+    shape = [] if one.shape is None else [repr(one.shape)]
+    value = {"most": 100, "sensitivity": 1}[name] if isinstance(one, Counts) else 5.0
+    return f"{type(one).__name__}({', '.join([*shape, f'{name}={value}'])})"
 
 
 def _resolved(declared: Declared, terms: SumTerms, cohort: int) -> tuple[DeclaredSum, ...]:
@@ -322,7 +341,10 @@ def _sensitivity(name: str, one: Counts | Reals, terms: SumTerms) -> float | Non
     if isinstance(one, Counts) and terms.unit == "record":
         return 1.0
     what = "one record changes in it" if terms.unit == "record" else "one node may add"
-    raise ConfigError(f"{name}: sensitivity is missing: write what {what} at most")
+    raise ConfigError(
+        f"{name}: sensitivity is missing: write what {what} at most, as "
+        f"{_example(one, 'sensitivity')}"
+    )
 
 
 def _resolution(

@@ -37,6 +37,7 @@ from zerosum.server.flower.app_sums import (
     cost_of,
     terms_of,
 )
+from zerosum.server.flower.argument_words import in_arguments, sections
 from zerosum.server.flower.node_registry import meet
 from zerosum.server.flower.serving import (
     ONE_PROCESS,
@@ -125,9 +126,12 @@ class PrivateQueries(StrategyGrid):
         super().__init__(grid, (), self._answer)
         short = {"epsilon": epsilon, "budget": budget, "delta": delta}
         given = {key: value for key, value in short.items() if value is not None}
-        self._terms = terms_of({**(privacy or {}), **given})
+        spoken = {"privacy": privacy, "secagg": secagg, "deployment": deployment}
+        own = sections("PrivateQueries", spoken, {"privacy": SumTerms.model_fields})
+        with in_arguments():
+            self._terms = terms_of({**own["privacy"], **given})
+            self._experiment = _experiment(own["secagg"], own["deployment"])
         self._declared = checked(sums, self._terms)
-        self._experiment = _experiment(secagg, deployment)
         self._run_config, self._fresh, self._out = run_config, fresh, out
         _check_types({message_type})
         self._app_grid = AppGrid(grid, message_type)
@@ -296,7 +300,7 @@ class PrivateQueries(StrategyGrid):
             )
 
 
-def _experiment(secagg: Section | None, deployment: Section | None) -> Experiment:
+def _experiment(secagg: Section, deployment: Section) -> Experiment:
     """Read the sections of an experiment file that queries share with training."""
     experiment = parse_experiment(
         {
@@ -305,14 +309,14 @@ def _experiment(secagg: Section | None, deployment: Section | None) -> Experimen
             "rounds": 1,
             "privacy": {"model": "none", "clip": "none"},
             "encoding": {"range": 1.0},
-            "secagg": dict(secagg or {}),
-            "deployment": dict(deployment or {}),
+            "secagg": secagg,
+            "deployment": deployment,
         }
     )
     if experiment.secagg.protocol != "pairwise":
         raise ConfigError(
             f'secagg.protocol = "{experiment.secagg.protocol}": a deployed client takes part in '
-            '"pairwise" alone'
+            '"pairwise" alone: write secagg.protocol=pairwise, or leave it out'
         )
     return experiment
 

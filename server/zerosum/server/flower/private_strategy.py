@@ -42,6 +42,7 @@ from zerosum.server.flower.app_records import integers_of, with_integers
 from zerosum.server.flower.app_rounds import AppRounds, evaluation_privacy
 from zerosum.server.flower.app_run import AppRun
 from zerosum.server.flower.app_words import in_words
+from zerosum.server.flower.argument_words import in_arguments, sections
 from zerosum.server.flower.first_type import first_type
 from zerosum.server.flower.hello_refusals import NoFunctionError
 from zerosum.server.flower.node_registry import meet
@@ -159,28 +160,34 @@ class PrivateStrategy(WrappingStrategy):
     ) -> None:
         super().__init__(strategy)
         check_averages(strategy)
+        given = {
+            "privacy": privacy,
+            "encoding": encoding,
+            "secagg": secagg,
+            "deployment": deployment,
+            "sampling": sampling,
+        }
+        own = sections("PrivateStrategy", given)
         self._averages = averages
         check_metrics(metrics)
         self._metrics = dict(metrics or {})
         self._out = out
         self._run_config = run_config
         self._own_cohorts = sampling is None
-        self._waits = "train_timeout" not in (deployment or {})
+        self._waits = "train_timeout" not in own["deployment"]
         short = {
             "clip": clip,
             "noise_multiplier": noise_multiplier,
             "epsilon": epsilon,
             "delta": delta,
         }
-        given = {key: value for key, value in short.items() if value is not None}
+        own["privacy"] |= {key: value for key, value in short.items() if value is not None}
+        if sampling is None:
+            own["sampling"] = {"kind": "everyone"}
         self._values: dict[str, Any] = {
             "name": f"PrivateStrategy of {type(strategy).__name__}",
             "task": TASK,
-            "privacy": {**(privacy or {}), **given},
-            "encoding": dict(encoding or {}),
-            "secagg": dict(secagg or {}),
-            "deployment": dict(deployment or {}),
-            "sampling": {"kind": "everyone"} if sampling is None else dict(sampling),
+            **own,
             "training": {"weighting": weighting, "max_examples": max_examples},
             "evaluation": {
                 "federated_every": int(bool(self._metrics)),
@@ -188,12 +195,13 @@ class PrivateStrategy(WrappingStrategy):
             },
         }
         self._figures: Figures = {}
-        if self._metrics and evaluation_noise is None and (privacy or {}).get("model") != "none":
+        if self._metrics and evaluation_noise is None and own["privacy"].get("model") != "none":
             raise ConfigError(
                 "evaluation_noise is required with metrics: a sum of clients' metrics is noised "
-                "and accounted like any other"
+                "and accounted like any other; write its noise multiplier, as evaluation_noise=2.1"
             )
-        self._check(self._experiment(1))
+        with in_arguments():
+            self._check(self._experiment(1))
 
     @property
     def epsilon(self) -> Figures:
@@ -257,7 +265,8 @@ class PrivateStrategy(WrappingStrategy):
         passed = _passed(self._strategy, usual) | further
         configs = train_config, evaluate_config
         with held(claimed(path)) as folder:
-            run = self._open(grid, folder, initial_arrays, num_rounds, timeout, configs)
+            with in_arguments():
+                run = self._open(grid, folder, initial_arrays, num_rounds, timeout, configs)
             rounds = AppRounds(run, initial_arrays)
             ended: str | None = None
             around = StrategyGrid(grid, set(run.nodes.by_index.values()), rounds.answer)
@@ -304,23 +313,30 @@ class PrivateStrategy(WrappingStrategy):
         if experiment.secagg.protocol != "pairwise":
             raise ConfigError(
                 f'secagg.protocol = "{experiment.secagg.protocol}": a deployed client takes part '
-                'in "pairwise" alone'
+                'in "pairwise" alone: write secagg.protocol=pairwise, or leave it out'
             )
         if privacy.by_example or privacy.clipping == "per-layer":
             raise ConfigError(
                 f'privacy.unit = "{privacy.unit}", privacy.clipping = "{privacy.clipping}": an '
-                'app\'s update is clipped as a whole: write unit = "client" and clipping = "flat" '
-                'or "adaptive"'
+                'app\'s update is clipped as a whole: write privacy={"unit": "client", '
+                '"clipping": "flat"}, or "adaptive"'
+            )
+        if privacy.noise_draw == "summed":
+            raise ConfigError(
+                'privacy.noise_draw = "summed" is for a trusted sum, and here each client draws '
+                "its own noise: write privacy.noise_draw=per_client, or leave it out"
             )
         weighted = experiment.training.weighting == "examples"
         if weighted and (privacy.clip is not None or (encoding.range or 0.0) < 1.0):
             raise ConfigError(
-                'weighting = "examples" sends a weight of up to 1 beside the update: write '
-                'privacy = {"model": "none", "clip": "none"} and encoding = {"range": 1.0} or more'
+                'weighting="examples" sends a weight of up to 1 beside the update: write '
+                'privacy={"model": "none", "clip": "none"}, encoding={"range": 1.0}, or a larger '
+                "range, and leave clip out"
             )
         if self._metrics and privacy.epsilon is not None:
             raise ConfigError(
-                "privacy.epsilon with metrics: give noise_multiplier and evaluation_noise instead"
+                "epsilon is the target of a run without metrics: with them write the noise of "
+                "either sum instead, as noise_multiplier=2.0, evaluation_noise=2.1"
             )
 
     def _open(

@@ -17,6 +17,7 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
+from zerosum.client.spec.section import LEAST_SCALE, MOST_SCALE
 from zerosum.server.config import ConfigError
 from zerosum.server.flower.app_words import in_words
 from zerosum.server.flower.wrapping_strategy import WrappingStrategy
@@ -54,7 +55,7 @@ def check_averages(strategy: object) -> None:
     """
     if isinstance(strategy, type):
         name = strategy.__name__
-        raise ConfigError(f"PrivateStrategy({name}, ...): give {name}(...), an instance")
+        raise ConfigError(f"PrivateStrategy({name}, ...): give an instance, {name}()")
     name = type(strategy).__name__
     if not isinstance(strategy, Strategy):
         raise ConfigError(
@@ -130,17 +131,21 @@ def check_metrics(metrics: object) -> None:
     Raises
     ------
     ConfigError
-        If it is no mapping to numbers.
+        If it is no mapping to numbers above 0.
     """
     if metrics is None or (
-        isinstance(metrics, Mapping)
-        and all(isinstance(bound, int | float) for bound in metrics.values())
+        isinstance(metrics, Mapping) and all(_is_magnitude(bound) for bound in metrics.values())
     ):
         return
     raise ConfigError(
-        f"metrics = {metrics!r}: give each name its largest magnitude, as "
+        f"metrics={metrics!r}: give each name its largest magnitude, above 0, as "
         'metrics={"eval_loss": 10.0, "eval_acc": 1.0}'
     )
+
+
+def _is_magnitude(bound: object) -> bool:
+    number = isinstance(bound, int | float) and not isinstance(bound, bool)
+    return number and LEAST_SCALE <= float(bound) <= MOST_SCALE  # type: ignore[arg-type]
 
 
 def nodes_asked(strategy: Strategy, population: int) -> int:
@@ -186,7 +191,7 @@ def check_accounted(experiment: Experiment, population: int, dimension: int) -> 
     if not any(bound.finite for bound in planned.values()):
         raise ConfigError(
             f'privacy.model = "{experiment.privacy.model}": {in_words(planned)}; for no privacy '
-            'write privacy = {"model": "none"}'
+            'write privacy={"model": "none"}'
         )
     log.info("PrivateStrategy plans for %d rounds: %s", experiment.rounds, in_words(planned))
 

@@ -53,7 +53,8 @@ def prepare(experiment: Experiment, *, population: int, dimension: int) -> Exper
     if experiment.sampling.kind == "once" and experiment.evaluation.federated_every:
         raise ConfigError(
             f"evaluation.federated_every = {experiment.evaluation.federated_every}: under "
-            'sampling.kind = "once" nobody is left to be asked again; set it to 0'
+            'sampling.kind = "once" nobody is left to be asked again; write '
+            "evaluation.federated_every=0"
         )
     if experiment.privacy.noise_draw == "summed" and experiment.secagg.protocol != "ideal":
         raise ConfigError(

@@ -194,7 +194,7 @@ only; no epsilon covers these figures."""
             raise ValueError(
                 f"encoding.range = {self.encoding.range} would cut weights: "
                 'training.weighting = "examples" sends a weight of up to 1 beside the update: '
-                "raise it to 1.0 or more"
+                "write encoding.range=1.0 or more"
             )
 
     @model_validator(mode="after")
