@@ -499,6 +499,7 @@ def test_a_query_that_was_given_up_after_its_noise_was_drawn_stays_charged(grid_
 
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (None, NOISY, "records and no sums: let the app count them over a grid"),
+    ({}, NOISY, r"A loop that trains is no query: .*PrivateStrategy\(FedAvg\(\), clip=1\.0, noise"),
     ({"results": {}}, NOISY, "results: no value of it is declared"),
     ({"results": {"length": 9}}, NOISY, r"results.length = 9 is neither Counts\(...\) nor Reals"),
     ({"results": {"a": Counts(3), "b": Counts((3,))}}, PLAIN, "a record has arrays"),
@@ -515,7 +516,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (SUMS, PLAIN | {"epsilon": 1.0}, "has no epsilon and no budget"),
     (SUMS, NOISY | {"epsilon": -1.0}, "epsilon=-1.0"),
     (SUMS, NOISY | {"privacy": {"unti": "record"}}, r'"unti": .* did you mean privacy=\{"unit": '),
-    (SUMS, PLAIN | {"message_type": "train"}, "messages of type train: PrivateQueries answers"),
+    (SUMS, PLAIN | {"message_type": "train"}, "a message of type train: PrivateQueries answers"),
     (SUMS, NOISY | {"secagg": {"protocol": "ideal"}}, 'a deployed client takes part in "pairwise"'),
 ]
 
@@ -538,7 +539,9 @@ def test_messages_that_are_no_query_of_all_nodes_alike_are_refused(grid_of, tmp_
     grid: Grid = grid_of(app_of([private_mod]))
     queries = PrivateQueries(grid, SUMS, out=tmp_path / "run", **PLAIN)
     nodes = sorted(queries.get_node_ids())
-    with pytest.raises(ConfigError, match='PrivateStrategy answers "train"'):
+    with pytest.raises(
+        ConfigError, match=r'"train" .*: a strategy trains in its place, as Private'
+    ):
         asked(queries, "train")
     different = [Message(rounds(node), node, "query") for node in nodes]
     with pytest.raises(ConfigError, match="different messages"):

@@ -57,7 +57,7 @@ def test_a_message_that_is_no_private_sum_gets_no_answer(kind, grid_of, caplog):
     (reply,) = grid.send_and_receive([Message(content, FIRST_NODE, kind)])
     assert reply.has_error()
     assert "only private sums" in reply.error.reason
-    assert "is PrivateStrategy around the server's strategy?" in reply.error.reason
+    assert "is PrivateStrategy around the server's strategy (a loop over" in reply.error.reason
     assert "would leave this node in plain" in caplog.text
 
 

@@ -60,6 +60,11 @@ def bundle(
     return Bundle("own", data.getvalue())
 
 
+LOOP = SERVER.replace("from flwr.serverapp.strategy import FedAvg\n", "").replace(
+    "    strategy = FedAvg()\n" + WRAPPED + "    strategy.start(grid, context)\n",
+    "    replies = grid.send_and_receive([])\n",
+)
+PLAIN_LOOP = LOOP.replace("from zerosum.server import PrivateStrategy", "")
 QUERIES = "grid = PrivateQueries(grid, {'r': {'n': Counts()}})"
 PRIVATE = {
     "the two lines": bundle(),
@@ -88,10 +93,12 @@ PRIVATE = {
     "for one function": bundle(
         CLIENT.replace("mods=[private_mod]", "").replace("train()", "train(mods=[private_mod])")),
     "queries": bundle(
-        server=SERVER.replace("import PrivateStrategy", "import Counts, PrivateQueries")
+        CLIENT.replace("train", "query"),
+        SERVER.replace("import PrivateStrategy", "import Counts, PrivateQueries")
         .replace(WRAPPED, f"    {QUERIES}\n    grid.send_and_receive([])\n")),
     "queries until an end": bundle(
-        server=SERVER.replace("import PrivateStrategy", "import Counts, PrivateQueries")
+        CLIENT.replace("train", "query"),
+        SERVER.replace("import PrivateStrategy", "import Counts, PrivateQueries")
         .replace(WRAPPED, "    with PrivateQueries(grid, {}) as grid:\n        grid.run\n")),
     "the app within ours": bundle(
         'from zerosum.client import PrivateClientApp\napp = PrivateClientApp("own.plain:app")\n',
@@ -123,6 +130,14 @@ REFUSED = {
         "one of its two lines: add app"),
     "another package": (
         bundle(CLIENT.replace("zerosum.client", "zerosum_client")), "one of its two lines"),
+    "a loop of its own": (
+        bundle(server=PLAIN_LOOP),
+        r"has one of its two lines: add a strategy in place of its loop over grid\.send_and_receive"
+        r", PrivateStrategy\(FedAvg\(\), .*\)\.start\(grid, arrays\), with from zerosum\.server"),
+    "a loop that trains, as queries": (
+        bundle(server=LOOP.replace("import PrivateStrategy", "import PrivateQueries")
+               .replace("    replies", f"    {QUERIES}\n    replies")),
+        r"PrivateQueries answers queries, and the app has @app\.train\(\) and no @app\.query"),
     "trees": (
         bundle(server=SERVER.replace("FedAvg", "FedXgbBagging")),
         r"FedXgbBagging in own/server_app\.py joins boosted trees"),
@@ -181,6 +196,8 @@ UNUSED = {
     "made and not started": (
         bundle(server=SERVER.replace("strategy = PrivateStrategy", "private = PrivateStrategy")),
         r"imports PrivateStrategy .*own/server_app\.py, line 11\)"),
+    "a strategy beside a loop": (
+        bundle(server=LOOP), r"no use of it .*: write a strategy in place of its loop over grid"),
     "a grid that nobody asks": (
         bundle(server=SERVER.replace("import PrivateStrategy", "import PrivateQueries")
                .replace(WRAPPED, "    PrivateQueries(grid, {})\n")),

@@ -266,7 +266,8 @@ def answered(
         missing = (
             "PrivateQueries around the ServerApp's grid"
             if category.startswith("query")
-            else "PrivateStrategy around the server's strategy"
+            else "PrivateStrategy around the server's strategy (a loop over "
+            "grid.send_and_receive has none: a strategy trains in its place)"
         )
         log.warning(
             "a %s message is declined: it is no part of a private sum, and its answer would leave "

@@ -23,6 +23,7 @@ from zerosum.server.analytics.asks import DEFAULT_HONEST_FRACTION, MechanismChoi
 from zerosum.server.analytics.query_plan import DEFAULT_DELTA
 from zerosum.server.config import ConfigError
 from zerosum.server.privacy.observers import ObserverName
+from zerosum.server.private_sum.reply_errors import TRAINING_LOOP
 
 if TYPE_CHECKING:  # whose accountant takes a second to import
     from zerosum.server.analytics.budget import Budget
@@ -37,7 +38,7 @@ HOW: Final = (
     "epsilon=0.5, budget=1.0): the names of records and values in the app's reply, and their "
     "lengths, which are the same at every node. Lists whose length differs from node to node, as "
     "times of events, are records and no sums: let the app count them over a grid that is fixed "
-    "beforehand"
+    f"beforehand. {TRAINING_LOOP[0].upper()}{TRAINING_LOOP[1:]}"
 )
 
 _LEAST_RESOLUTION: Final = 1 << 10

@@ -47,6 +47,7 @@ from zerosum.server.flower.serving import (
     warn_of_packing,
 )
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
+from zerosum.server.private_sum.reply_errors import TRAINING_LOOP
 from zerosum.server.runs.run_outcome import NODE_LOGS
 from zerosum.server.spec import Experiment
 
@@ -133,7 +134,7 @@ class PrivateQueries(StrategyGrid):
             self._experiment = _experiment(own["secagg"], own["deployment"])
         self._declared = checked(sums, self._terms)
         self._run_config, self._fresh, self._out = run_config, fresh, out
-        _check_types({message_type})
+        _check_types({message_type}, "PrivateQueries greets nodes by a message")
         self._app_grid = AppGrid(grid, message_type)
         self._answers: AppAnswers | None = None
         self._closed = False
@@ -332,14 +333,14 @@ def _check_delta(terms: SumTerms, nodes: int) -> None:
 def _common(messages: list[Message]) -> tuple[RecordDict, str]:
     """Return the records and the type that all messages have."""
     types = {message.metadata.message_type for message in messages}
-    _check_types(types)
+    _check_types(types, "the ServerApp sends messages")
     check_alike(messages, "ServerApp")
     return messages[0].content, next(iter(types))
 
 
-def _check_types(types: set[str]) -> None:
+def _check_types(types: set[str], which: str) -> None:
     if len(types) != 1 or next(iter(types)).partition(".")[0] != MessageType.QUERY:
         raise ConfigError(
-            f"the ServerApp sends messages of type {', '.join(sorted(types))}: PrivateQueries "
-            'answers those of one type, "query"; PrivateStrategy answers "train" and "evaluate"'
+            f"{which} of type {', '.join(sorted(types))}: PrivateQueries answers those of one "
+            f'type, "query"; PrivateStrategy answers "train" and "evaluate": {TRAINING_LOOP}'
         )

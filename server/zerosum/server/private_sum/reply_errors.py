@@ -11,6 +11,12 @@ _AWAY: Final = frozenset({3, 4, 5})
 """Flower's codes for a message, a reply or a node that is not there: nobody refused."""
 
 _UNREGISTERED: Final = re.compile(r"No (\w+) function registered with name '(\w+)'")
+TRAINING_LOOP: Final = (
+    "a loop that trains is no query: a strategy trains in its place, as "
+    "PrivateStrategy(FedAvg(), clip=1.0, noise_multiplier=2.0, delta=1e-3).start(grid, arrays)"
+)
+"""What is right for a ServerApp without a strategy, which PrivateQueries cannot serve."""
+
 _DEFAULT: Final = "default"
 """Name that Flower gives a function without one."""
 
@@ -59,7 +65,10 @@ def unregistered(reason: str | None) -> str | None:
             "answers hello whatever its functions are called"
         )
     if bare and category == "query":
-        cure += ', or name one that it has, as PrivateQueries(..., message_type="query.count")'
+        cure += (
+            ', or name one that it has, as PrivateQueries(..., message_type="query.count"); '
+            f"{TRAINING_LOOP}"
+        )
     sent = category if bare else f"{category}.{name}"
     return (
         f"the ClientApp has no {decorator}, and messages of type {sent!r} are refused by Flower "

@@ -4,7 +4,7 @@ What an app imports and makes use of is read from its code, which is not run her
 """
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
@@ -33,6 +33,10 @@ _CLIENT_LINE: Final = "app = ClientApp(mods=[private_mod])"
 _NAMED_LINE: Final = 'app = PrivateClientApp("module:app")'
 _STRATEGY_LINE: Final = (
     "strategy = PrivateStrategy(strategy, clip=1.0, noise_multiplier=2.0, delta=1e-3)"
+)
+_LOOP_LINE: Final = (
+    "a strategy in place of its loop over grid.send_and_receive, PrivateStrategy(FedAvg(), "
+    "clip=1.0, noise_multiplier=2.0, delta=1e-3).start(grid, arrays)"
 )
 _QUERY_LINE: Final = "grid = PrivateQueries(grid, {...}, epsilon=0.5, budget=1.0)"
 
@@ -92,18 +96,54 @@ def check_private(bundle: Bundle) -> None:
             "ServerApp (docs/flower-apps.md)"
         )
     _check_lines(bundle, modules)
+    _check_fits(bundle, modules)
 
 
 def answers_queries(bundle: Bundle) -> bool:
     """Return whether some function of the app answers messages of type ``query``."""
-    return any(
-        isinstance(name, ast.Attribute) and name.attr == "query"
-        for tree in map(_parsed, bundle.sources.values())
+    return "query" in _decorators(map(_parsed, bundle.sources.values()))
+
+
+def _decorators(trees: Iterable[ast.Module]) -> set[str]:
+    """Return the attributes that decorate functions, as ``train`` of ``@app.train()``."""
+    return {
+        name.attr
+        for tree in trees
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         for decorator in node.decorator_list
         for name in [decorator.func if isinstance(decorator, ast.Call) else decorator]
+        if isinstance(name, ast.Attribute)
+    }
+
+
+def _has_own_loop(modules: Mapping[str, ast.Module]) -> bool:
+    """Return whether a ServerApp sends its messages itself, and nothing reads a strategy."""
+    imported = {name for tree in modules.values() for name in _imports(tree)}
+    return bool(_attributes(modules) & {"send_and_receive", "push_messages"}) and not any(
+        name.startswith("flwr.serverapp.strategy") for name in imported
     )
+
+
+def _attributes(modules: Mapping[str, ast.Module]) -> set[str]:
+    nodes = (node for tree in modules.values() for node in ast.walk(tree))
+    return {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+
+
+def _check_fits(bundle: Bundle, modules: Mapping[str, ast.Module]) -> None:
+    """Refuse queries around an app that trains: its messages are none."""
+    if "train" not in _decorators(modules.values()) or "query" in _attributes(modules):
+        return
+    read = {
+        one.name
+        for one in imports_of(modules, _LINES["serverapp"], _is_of(_PACKAGES["serverapp"]))
+        if one.used
+    }
+    if read == {"PrivateQueries"}:
+        raise DeploymentError(
+            f"APP {bundle.name}: PrivateQueries answers queries, and the app has @app.train() and "
+            f"no @app.query(): write {_LOOP_LINE} (docs/flower-apps.md)"
+        )
 
 
 def _check_lines(bundle: Bundle, modules: dict[str, ast.Module]) -> None:
@@ -136,6 +176,8 @@ def _fault(bundle: Bundle, modules: dict[str, ast.Module], kind: str) -> tuple[s
     if any(each.startswith(inside) and each.rpartition(".")[2] not in lines for each in taken):
         return "", ""
     entries = [each.partition(":")[2].split(".")[0] for each in bundle.components.values()]
+    if kind == "serverapp" and _has_own_loop(modules):
+        lines = {**lines, "PrivateStrategy": _LOOP_LINE}
     found = imports_of(modules, lines, _is_of(package), entries)
     if any(each.used for each in found):
         return "", ""
