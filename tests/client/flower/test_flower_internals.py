@@ -142,9 +142,27 @@ def test_a_grid_needs_no_server_node_id(without):
     assert asked(InProcessGrid(echo, 3)) == [1, 1, 1]
 
 
-def test_a_process_without_an_identity_is_left_alone(without):
+@pytest.fixture
+def identity(monkeypatch):
+    """Return a function that returns the process's task, run and node, which begin at 7."""
+    name = "flwr.supercore.task_identity"
+    identity = pytest.importorskip(name).TaskIdentity
+    for field in ("_task_id", "_run_id", "_node_id"):
+        monkeypatch.setattr(identity, field, 7)
+    return lambda: (identity.task_id, identity.run_id, identity.node_id)
+
+
+def test_a_process_without_an_identity_is_left_alone(without, identity):
     without("flwr.supercore.task_identity")
     flower_internals.adopt_server_identity(3)
+    assert identity() == (7, 7, 7)
+
+
+def test_the_control_a_process_with_one_takes_that_of_a_server(identity):
+    flower_internals.adopt_server_identity(3)
+    task, run, node = identity()
+    assert (task, run) == (1, 3)
+    assert node != 7
 
 
 def test_a_run_of_our_own_stands_in(monkeypatch):
