@@ -214,6 +214,64 @@ def test_a_function_of_metrics_that_are_not_there_ends_in_a_line(
     assert getattr(inner, name) is function, "and the strategy is left as it was"
 
 
+class Losses:
+    """A function with a state: the rounds that it was called in."""
+
+    def __init__(self, wanted):
+        self.calls, self.wanted = 0, wanted
+
+    def __call__(self, records, weighted_by):
+        self.calls += 1
+        return MetricRecord({"found": float(records[0]["metrics"][self.wanted])})
+
+
+def of_one_argument(records):
+    return MetricRecord()
+
+
+@pytest.mark.parametrize(
+    ("of", "function"),
+    [("train", mean_loss), ("evaluate", mean_loss), ("train", spread), ("train", of_one_argument),
+     ("train", Losses("train_loss")), ("evaluate", Losses("survivors"))],
+)  # fmt: skip
+def test_a_function_that_fails_on_names_alone_is_refused_before_nodes_are_met(
+    of, function, grid_of, tmp_path
+):
+    seen = Wire(client_app([private_mod]))
+    inner = FedAvg(**{f"{of}_metrics_aggr_fn": function})
+    settings = OPEN | {"metrics": {"eval_loss": 10.0}}
+    with pytest.raises(ConfigError, match=f"{of}_metrics_aggr_fn = .* of a private sum there is"):
+        started(grid_of(seen), tmp_path / "run", inner, **settings)
+    assert seen.sent == []
+    assert not isinstance(function, Losses) or function.calls == 0
+
+
+def test_a_function_that_reads_what_is_there_is_called_once_a_round(grid_of, tmp_path):
+    functions = [Losses("survivors"), Losses("eval_loss")]
+    inner = FedAvg(train_metrics_aggr_fn=functions[0], evaluate_metrics_aggr_fn=functions[1])
+    settings = OPEN | {"metrics": {"eval_loss": 10.0}}
+    result = started(grid_of(client_app([private_mod])), tmp_path / "run", inner, **settings)
+    assert result.train_metrics_clientapp[1]["found"] == CLIENTS
+    rounds = len(result.train_metrics_clientapp)
+    assert [function.calls for function in functions] == [rounds, rounds]
+
+
+class OwnAverage(FedAvg):
+    """It does without the functions, so that what these lack is no matter."""
+
+    def aggregate_train(self, server_round, replies):
+        arrays, _ = FedAvg().aggregate_train(server_round, replies)
+        return arrays, MetricRecord({"own": 1.0})
+
+
+def test_a_function_that_nothing_calls_may_lack_what_it_likes(grid_of, tmp_path):
+    inner = OwnAverage(fraction_evaluate=0.0, train_metrics_aggr_fn=mean_loss,
+                       evaluate_metrics_aggr_fn=mean_loss)  # fmt: skip
+    settings = OPEN | {"metrics": {"eval_loss": 10.0}}
+    result = started(grid_of(client_app([private_mod])), tmp_path / "run", inner, **settings)
+    assert result.train_metrics_clientapp[1] == {"own": 1.0}
+
+
 def mean_of_own(records, weighted_by):
     """Read a record of one's own, as an app that sends metrics in one does."""
     total = sum(record["metrics"][weighted_by] for record in records)

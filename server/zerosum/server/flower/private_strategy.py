@@ -10,7 +10,7 @@ model is the mean of the clients', read from a sum that nobody could look into.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from inspect import Parameter, signature
 from pathlib import Path
@@ -45,6 +45,7 @@ from zerosum.server.flower.app_words import in_words
 from zerosum.server.flower.argument_words import in_arguments, sections
 from zerosum.server.flower.first_type import first_type
 from zerosum.server.flower.hello_refusals import NoFunctionError
+from zerosum.server.flower.metrics_trial import try_functions
 from zerosum.server.flower.node_registry import meet
 from zerosum.server.flower.serving import (
     ONE_PROCESS,
@@ -66,6 +67,8 @@ from zerosum.server.flower.strategy_checks import (
 from zerosum.server.flower.strategy_words import told_functions, uniform_words
 from zerosum.server.flower.wrapping_strategy import WrappingStrategy
 from zerosum.server.planning.preflight import prepare
+from zerosum.server.privacy.noised_ratio import NOISE_STD
+from zerosum.server.privacy.observers import OBSERVERS
 from zerosum.server.privacy.protections import evaluation_protection, planned_protections
 from zerosum.server.privacy.run_ledger import Figures, RunLedger
 from zerosum.server.private_sum.coordinator import Coordinator, Nodes
@@ -359,6 +362,7 @@ class PrivateStrategy(WrappingStrategy):
             dimension = ArrayLayout.of(initial).length
         except UnusableArraysError as error:
             raise ConfigError(f"initial_arrays: {error}") from None
+        self._try_functions(initial, private=experiment.privacy.private)
         app_grid = AppGrid(grid, MessageType.TRAIN)
         log.info("PrivateStrategy waits for its nodes; run folder: %s", folder.path.resolve())
         warn_of_packing(folder.path, log)
@@ -399,7 +403,7 @@ class PrivateStrategy(WrappingStrategy):
             ledger=ledger,
             folder=folder,
             entropy=self.entropy,
-            weight_key=str(getattr(self._strategy, "weighted_by_key", "num-examples")),
+            weight_key=self._weight_key,
             left_out=LeftOut.of(folder, experiment.deployment, nodes.roster),
             rounds=rounds,
             guarded="" if self._averages else type(self._strategy).__name__,
@@ -408,6 +412,20 @@ class PrivateStrategy(WrappingStrategy):
             own_cohorts=self._own_cohorts,
             simulated=simulated,
         )
+
+    def _try_functions(self, initial: ArrayRecord, *, private: bool) -> None:
+        """Refuse functions of metrics that no reply of a private sum will suit."""
+        names: dict[str, Iterable[str]] = {}
+        epsilons = [f"epsilon-{name}" for name in OBSERVERS] if private else []
+        names["train"] = ["survivors", *epsilons]
+        if self._metrics:
+            deviations = [name + NOISE_STD for name in self._metrics] if private else []
+            names["evaluate"] = [*self._metrics, *deviations]
+        try_functions(self._strategy, initial, self._weight_key, names)
+
+    @property
+    def _weight_key(self) -> str:
+        return str(getattr(self._strategy, "weighted_by_key", "num-examples"))
 
     def _met(self, grid: AppGrid, experiment: Experiment) -> Nodes:
         """Wait for the nodes of a deployment."""

@@ -81,7 +81,7 @@ def told_functions(strategy: Strategy) -> Iterator[None]:
     ConfigError
         If one fails: with the key that it lacks, and those that there are.
     """
-    own = {name: vars(strategy)[name] for name in _FUNCTIONS if callable(vars(strategy).get(name))}
+    own = functions_of(strategy)
     for name, function in own.items():
         setattr(strategy, name, _told(name, function))
     try:
@@ -89,6 +89,11 @@ def told_functions(strategy: Strategy) -> Iterator[None]:
     finally:
         for name, function in own.items():
             setattr(strategy, name, function)
+
+
+def functions_of(strategy: Strategy) -> dict[str, MetricsFunction]:
+    """Return the functions of a strategy that aggregate metrics, by attribute."""
+    return {name: vars(strategy)[name] for name in _FUNCTIONS if callable(vars(strategy).get(name))}
 
 
 def _told(name: str, function: MetricsFunction) -> MetricsFunction:
@@ -99,14 +104,32 @@ def _told(name: str, function: MetricsFunction) -> MetricsFunction:
         except ConfigError:
             raise
         except Exception as error:
-            raise ConfigError(_in_words(name, function, records, error)) from error
+            raise ConfigError(failed_in_words(name, function, records, error)) from error
 
     return told
 
 
-def _in_words(
+def failed_in_words(
     name: str, function: MetricsFunction, records: Sequence[RecordDict], error: Exception
 ) -> str:
+    """Return why a function of metrics failed, in a line.
+
+    Parameters
+    ----------
+    name : str
+        The strategy's attribute.
+    function : callable
+        What it holds.
+    records : sequence of RecordDict
+        What it was given.
+    error : Exception
+        What it raised.
+
+    Returns
+    -------
+    str
+        With the key that it lacks, and those that there are.
+    """
     called = getattr(function, "__name__", type(function).__name__)
     missing = isinstance(error, KeyError) and error.args
     failed = f"needs {error.args[0]!r}" if missing else f"fails: {type(error).__name__}: {error}"
