@@ -308,6 +308,30 @@ def test_a_default_in_place_of_a_metric_is_told(grid_of, tmp_path, caplog):
     assert "a private sum has no 'train_loss'; it has survivors, num-examples" in caplog.text
 
 
+def test_the_nodes_of_a_sum_are_told_in_place_of_one_result(grid_of, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "flwr")
+    grid, settings = grid_of(client_app([private_mod])), OPEN | {"metrics": {"eval_loss": 10.0}}
+    started(grid, tmp_path / "run", FedAvg(), **settings)
+    for of in ("train", "evaluate"):
+        said = f"aggregate_{of}: Received one reply, the mean of {CLIENTS} nodes"
+        assert said in caplog.messages
+    assert f"configure_train: Sampled {CLIENTS} nodes (out of {CLIENTS})" in caplog.messages
+    assert "results and" not in caplog.text
+    caplog.clear()
+    plain(FedAvg(fraction_evaluate=0.0), rounds=1)
+    said = f"aggregate_train: Received {CLIENTS} results and 0 failures"
+    assert said in caplog.messages, "Flower's own log is as it was"
+
+
+def test_nodes_that_the_strategy_chose_in_vain_are_told(grid_of, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "flwr")
+    drawn = OPEN | {"sampling": {"kind": "fixed", "cohort": CLIENTS - 1}}
+    inner = FedAvg(fraction_evaluate=0.0)
+    started(grid_of(client_app([private_mod])), tmp_path / "run", inner, **drawn)
+    assert f"(out of {CLIENTS}): not these are asked, but a cohort by sampling=" in caplog.text
+    assert f"Received one reply, the mean of {CLIENTS - 1} nodes" in caplog.text
+
+
 def test_weights_are_told_as_they_are(grid_of, tmp_path, caplog):
     caplog.set_level(logging.INFO, "flwr")
     inner = FedAvg(fraction_evaluate=0.0)

@@ -87,6 +87,8 @@ class AppRounds:
         self._refused: set[Kind] = set()
         self._trained: list[RoundRecord] = []
         self._declined = 0
+        self.summed = 0
+        """Nodes of the latest sum."""
 
     @property
     def nothing_learnt(self) -> str | None:
@@ -302,6 +304,7 @@ class AppRounds:
                 self._note(status="abandoned", reason=reason, survivors=0)
                 self._note(**cost_record(abandoned.traffic, request))
             return None
+        self.summed = len(aggregate.survivors)
         self._leave_out(aggregate.traffic)
         if kind not in self._refused and (lacked := refused_in_words(aggregate.traffic, request)):
             self._refused.add(kind)

@@ -11,7 +11,7 @@ model is the mean of the clients', read from a sum that nobody could look into.
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ from zerosum.server.flower.strategy_checks import (
     tell_noise,
     warn_of_statistics,
 )
-from zerosum.server.flower.strategy_words import told_functions, uniform_words
+from zerosum.server.flower.strategy_words import Said, corrected_words, told_functions
 from zerosum.server.flower.wrapping_strategy import WrappingStrategy
 from zerosum.server.planning.preflight import prepare
 from zerosum.server.privacy.noised_ratio import NOISE_STD
@@ -274,7 +274,7 @@ class PrivateStrategy(WrappingStrategy):
             ended: str | None = None
             around = StrategyGrid(grid, set(run.nodes.by_index.values()), rounds.answer)
             try:
-                with self._told(run.experiment):
+                with self._told(run.experiment, lambda: rounds.summed):
                     result = self._strategy.start(around, initial_arrays, **passed)
             except NothingLearntError as early:
                 result, ended = Result(), str(early)
@@ -300,10 +300,16 @@ class PrivateStrategy(WrappingStrategy):
             self._strategy.summary()
 
     @contextmanager
-    def _told(self, experiment: Experiment) -> Iterator[None]:
+    def _told(
+        self, experiment: Experiment, summed: Callable[[], int] | None = None
+    ) -> Iterator[None]:
         """Let the strategy speak for itself, but of what is no longer so."""
-        uniform = experiment.training.weighting == "uniform"
-        with told_functions(self._strategy), uniform_words() if uniform else nullcontext():
+        said = Said(
+            uniform=experiment.training.weighting == "uniform",
+            drawn=not self._own_cohorts,
+            summed=summed,
+        )
+        with told_functions(self._strategy), corrected_words(said):
             yield
 
     def _experiment(self, rounds: int) -> Experiment:

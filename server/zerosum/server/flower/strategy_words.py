@@ -1,9 +1,10 @@
-"""What a strategy says and asks that is no longer so: its weights, and single clients' metrics."""
+"""What a strategy says and asks that is no longer so: weights, counts, single clients' metrics."""
 
 import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from flwr.app import MetricRecord, RecordDict
@@ -18,25 +19,65 @@ MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
 _FUNCTIONS = ("train_metrics_aggr_fn", "evaluate_metrics_aggr_fn")
 
 
-class _Uniform(logging.Filter):
-    """Corrects the line of Flower's summary that says by what replies are weighed."""
+@dataclass(frozen=True)
+class Said:
+    """What lines of Flower's own have to say otherwise.
+
+    Attributes
+    ----------
+    uniform : bool
+        Whether clients weigh alike, and not by a number in their replies.
+    drawn : bool
+        Whether cohorts are drawn anew, and the strategy's choice of nodes is ignored.
+    summed : callable, optional
+        Returns how many nodes the one reply is the mean of.
+    """
+
+    uniform: bool
+    drawn: bool = False
+    summed: Callable[[], int] | None = None
+
+
+class _Corrected(logging.Filter):
+    """Puts lines of Flower's right, by what they begin with: one in other words stays as it is."""
+
+    def __init__(self, said: Said) -> None:
+        super().__init__()
+        self._said = said
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return true, after the line is put right."""
-        if "Weighted by" in str(record.msg):
+        line, said = str(record.msg), self._said
+        if said.uniform and "Weighted by" in line:
             record.msg, record.args = "\t\t├── Weights: uniform", ()
+        elif said.summed is not None and "Received %s results and %s failures" in line:
+            of = record.args[0] if isinstance(record.args, tuple) and record.args else "aggregate"
+            record.msg = "%s: Received one reply, the mean of %d nodes"
+            record.args = (of, said.summed())
+        elif said.drawn and "Sampled %s nodes (out of %s)" in line:
+            record.msg = f"{line}: not these are asked, but a cohort by sampling={{...}}"
         return True
 
 
 @contextmanager
-def uniform_words() -> Iterator[None]:
-    """Let Flower's summary say that clients weigh alike."""
-    said = _Uniform()
-    log.addFilter(said)
+def corrected_words(said: Said) -> Iterator[None]:
+    """Let Flower's lines say what is so.
+
+    Parameters
+    ----------
+    said : Said
+        What is otherwise than Flower takes it to be.
+
+    Yields
+    ------
+    None
+    """
+    corrected = _Corrected(said)
+    log.addFilter(corrected)
     try:
         yield
     finally:
-        log.removeFilter(said)
+        log.removeFilter(corrected)
 
 
 class TellingMetrics(MetricRecord):
