@@ -26,6 +26,7 @@ from zerosum.client.privacy.events import (
     UnsupportedEventError,
 )
 from zerosum.secagg.vectors.sensitivity import l1_sensitivity, l2_sensitivity
+from zerosum.server.privacy import accountant
 from zerosum.server.privacy.accountant import Ledger, gaussian_delta
 from zerosum.server.privacy.event_costs import Adjacency
 
@@ -346,3 +347,21 @@ def test_an_epsilon_of_the_same_events_is_searched_for_once(monkeypatch):
     assert found == [search(*asked[0])] * 3
     assert Ledger("zero_out").compose(event, 4).epsilon(1.25e-6) > found[0]
     assert len(asked) == 2
+
+
+def test_distributions_of_the_same_events_are_composed_once(monkeypatch):
+    composed, compose = [], accountant.self_composed
+
+    def counted(distribution, times):
+        composed.append(times)
+        return compose(distribution, times)
+
+    monkeypatch.setattr(accountant, "self_composed", counted)
+    event = PoissonSampledDpEvent(0.3, GaussianDpEvent(1.123456789))
+    found = [Ledger("add_remove").compose(event, 3).epsilon(1e-5) for _ in range(3)]
+    assert composed == [3]
+    assert found[1:] == found[:1] * 2
+    assert Ledger("add_remove").compose(event, 3).epsilon(1e-6) > found[0]
+    assert composed == [3], "the distribution does for another delta"
+    assert Ledger("add_remove").compose(event, 4).epsilon(1e-5) > found[0]
+    assert composed == [3, 4]

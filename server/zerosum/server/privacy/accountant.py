@@ -47,6 +47,10 @@ _LARGEST_RATIO = 0.5
 """Bound on a log-ratio above which it is not used: e^-0.5 leaves more than half of delta."""
 
 
+_Counts = tuple[tuple[DpEvent, float], ...]
+"""Events of a composition, each with how often, in the order in which they came."""
+
+
 @dataclass(frozen=True)
 class Accounted:
     """An epsilon and how it was found.
@@ -243,7 +247,8 @@ class Ledger:
         if self.accountant == "pure":
             return 1.0
         if self.accountant == "pld":
-            return max(float(pld.get_delta_for_epsilon(epsilon)) for pld in self._plds)
+            plds = _distributions(self.adjacency, tuple(self._counts.items()))
+            return max(float(pld.get_delta_for_epsilon(epsilon)) for pld in plds)
         orders, divergences = self._rdp
         return float(compute_delta(orders, divergences, epsilon)[0])
 
@@ -255,12 +260,12 @@ class Ledger:
         if self.accountant == "pure":
             return self._pure
         if self.accountant == "pld":
-            return max(epsilon_for_delta(pld, delta) for pld in self._plds)
+            return _loss_epsilon(self.adjacency, tuple(self._counts.items()), delta)
         orders, divergences = self._rdp
         return _renyi_epsilon(tuple(orders), tuple(divergences.tolist()), delta)
 
     def _forget(self) -> None:
-        for name in ("_plds", "_rdp", "_pure", "_coupling"):
+        for name in ("_rdp", "_pure", "_coupling"):
             self.__dict__.pop(name, None)
 
     def _has_pld(self, leaf: DpEvent, count: float) -> bool:
@@ -306,31 +311,6 @@ class Ledger:
         )
 
     @cached_property
-    def _plds(self) -> list[Any]:
-        """Distributions whose largest bound counts: one more event lowers it on no grid.
-
-        A narrow event needs the fine grid for all, on which the wide ones alone may cost a little
-        less than they did on theirs.
-        """
-        wide = [event for event in self._counts if event_costs.is_wide(event)]
-        if len(wide) == len(self._counts):
-            return [self._composed(wide, event_costs.WIDE)]
-        alone = [self._composed(wide, event_costs.WIDE)] if wide else []
-        fine = event_costs.fine_interval(self._counts, self.adjacency)
-        return [self._composed(list(self._counts), fine), *alone]
-
-    def _composed(self, composed: list[DpEvent], interval: float) -> Any:
-        total: Any = None
-        for event in composed:
-            count = self._counts[event]
-            if isinstance(event, GaussianDpEvent):
-                event, count = GaussianDpEvent(event.noise_multiplier / math.sqrt(count)), 1
-            part = event_costs.distribution(event, self.adjacency, interval)
-            part = part if count == 1 else self_composed(part, round(count))
-            total = part if total is None else total.compose(part)
-        return total
-
-    @cached_property
     def _rdp(self) -> tuple[list[float], NDArray[np.float64]]:
         # Renyi bounds of ours are at integer orders; without any, the accountant's own grid.
         grid = ORDERS if any(map(events.is_own, self._counts)) else None
@@ -354,6 +334,39 @@ def _renyi_epsilon(
     orders: tuple[float, ...], divergences: tuple[float, ...], delta: float
 ) -> float:
     return float(compute_epsilon(orders, divergences, delta)[0])
+
+
+# The search for a noise multiplier composes the whole run ten times, and is made anew by each who
+# asks for the same settings: a plan, its cures, an app, a run.
+@lru_cache(maxsize=256)
+def _loss_epsilon(adjacency: Adjacency, counts: _Counts, delta: float) -> float:
+    return max(epsilon_for_delta(pld, delta) for pld in _distributions(adjacency, counts))
+
+
+@lru_cache(maxsize=4)
+def _distributions(adjacency: Adjacency, counts: _Counts) -> list[Any]:
+    """Compose distributions whose largest bound counts: one more event lowers it on no grid.
+
+    A narrow event needs the fine grid for all, on which the wide ones alone may cost a little less
+    than they did on theirs.
+    """
+    wide = tuple(pair for pair in counts if event_costs.is_wide(pair[0]))
+    if len(wide) == len(counts):
+        return [_composed(wide, adjacency, event_costs.WIDE)]
+    alone = [_composed(wide, adjacency, event_costs.WIDE)] if wide else []
+    fine = event_costs.fine_interval(dict(counts), adjacency)
+    return [_composed(counts, adjacency, fine), *alone]
+
+
+def _composed(counts: _Counts, adjacency: Adjacency, interval: float) -> Any:
+    total: Any = None
+    for event, count in counts:
+        if isinstance(event, GaussianDpEvent):
+            event, count = GaussianDpEvent(event.noise_multiplier / math.sqrt(count)), 1
+        part = event_costs.distribution(event, adjacency, interval)
+        part = part if count == 1 else self_composed(part, round(count))
+        total = part if total is None else total.compose(part)
+    return total
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
