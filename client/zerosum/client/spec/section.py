@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Annotated, Any, Self
 
@@ -197,8 +198,12 @@ def described(spec: type[BaseModel]) -> dict[str, FieldInfo]:
     return fields
 
 
+@cache
 def _texts_below(spec: type) -> dict[str, str]:
-    """Read what stands below the fields that a class itself declares."""
+    """Read what stands below the fields that a class itself declares.
+
+    Once: the source of a class is found by parsing its whole file.
+    """
     (made,) = ast.parse(textwrap.dedent(inspect.getsource(spec))).body
     body = made.body if isinstance(made, ast.ClassDef) else []
     return {
