@@ -85,10 +85,12 @@ def test_a_gpu_test_is_never_required() -> None:
     assert not_run.account(COLLECTED + gpu, RAN, MUST)[1]
 
 
-def test_every_folder_that_must_run_is_there() -> None:
+def test_all_that_must_run_is_there() -> None:
     prefixes = [line for line in ran_tests.patterns() if not line.startswith("mark:")]
     assert prefixes
-    assert all((ROOT / prefix).exists() for prefix in prefixes)
+    for path, _, test in (prefix.partition("::") for prefix in prefixes):
+        assert (ROOT / path).exists(), path
+        assert not test or f"def {test}" in (ROOT / path).read_text(encoding="utf-8"), test
 
 
 def test_of_many_missing_tests_the_first_are_named() -> None:
