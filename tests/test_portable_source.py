@@ -1,6 +1,7 @@
 """The code names what operating systems differ in at one place, and files' bytes everywhere."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,11 @@ ASKED_FIRST = {  # hasattr() stands before each
 }
 
 
+# Most files name nothing of what is looked for: those are not parsed.
+OPENING = re.compile(r"open|write_text|read_text")
+LACKING = re.compile("|".join((*MODULES, r"\b(os|signal)\.")))
+
+
 def calls(source: str) -> Iterator[tuple[str, ast.Call]]:
     """Yield each call with the last part of its name."""
     for node in ast.walk(ast.parse(source)):
@@ -35,7 +41,7 @@ def calls(source: str) -> Iterator[tuple[str, ast.Call]]:
 def unsaid(source: str) -> list[str]:
     """Return the calls that leave the encoding, or the ends of lines, to the machine."""
     found = []
-    for name, call in calls(source):
+    for name, call in calls(source) if OPENING.search(source) else ():
         said = {word.arg for word in call.keywords}
         values = [each.value for each in call.args if isinstance(each, ast.Constant)]
         modes = [value for value in values if isinstance(value, str) and 0 < len(value) <= 3]
@@ -56,7 +62,7 @@ def unsaid(source: str) -> list[str]:
 def named(source: str) -> set[str]:
     """Return what the code names that Windows lacks: modules, and members of os and signal."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(ast.parse(source)) if LACKING.search(source) else ():
         if isinstance(node, ast.Import):
             found |= {each.name for each in node.names} & {*MODULES}
         elif isinstance(node, ast.ImportFrom) and node.module in MODULES:

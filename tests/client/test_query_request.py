@@ -203,7 +203,7 @@ def test_words_are_charged_at_one_record_a_round():
     assert moves(request.blocks, unit="record", adjacency="replace", cap=None) == (1, 1)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.data())
 def test_bytes_that_are_read_are_the_bytes_that_are_written(data):
     """Whatever is cut, put in or changed: it is refused as no request, or has a text of its own."""

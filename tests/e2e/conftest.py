@@ -38,12 +38,6 @@ class Keys:
 
 
 @pytest.fixture
-def no_disk(monkeypatch):
-    """Wait for no disk: for tests in which no machine crashes."""
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
-
-
-@pytest.fixture
 def make_keys():
     """Return the class: ``make_keys(folder, count, version=1)`` writes the files."""
     return Keys

@@ -263,6 +263,7 @@ def test_examples_amplify_only_an_event_that_is_known_to_be_symmetric(monkeypatc
     assert own_budget.cost(request(), whole, 0) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_a_run_under_an_added_mechanism_reports_what_the_closed_form_says(tmp_path) -> None:
     settings = [f"privacy.mechanism={NAME}", "rounds=2", "data.clients=10", "training.epochs=1",

@@ -33,8 +33,6 @@ from zerosum.simulations.commands.budget import spending_in
 from zerosum.simulations.commands.main import app as commands
 from zerosum.simulations.engine.grid import InProcessGrid
 
-pytestmark = pytest.mark.usefixtures("no_disk")
-
 CLIENTS = 6
 PLAIN: dict[str, Any] = {"privacy": {"model": "none"}, "secagg": SECAGG}
 NOISY: dict[str, Any] = {
@@ -283,6 +281,7 @@ def test_a_plain_query_is_declined_and_the_nodes_log_says_what_is_missing(grid_o
     assert "is PrivateQueries around the ServerApp's grid?" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["results", "result"])
 def test_an_answer_of_noise_alone_is_told(name, grid_of, tmp_path, caplog):
     """A name that no reply has: every node sends noise alone, and it is paid for."""
@@ -359,6 +358,7 @@ def test_queries_end_with_the_budget_before_anything_is_sent(grid_of, tmp_path, 
     assert answers[0]["std"] == present(queries.last).std
 
 
+@pytest.mark.slow
 def test_the_same_query_again_has_the_stored_answer_unless_it_is_fresh(grid_of, tmp_path):
     wire = Wire(app_of([private_mod]))
     grid, out = grid_of(wire), tmp_path / "run"
@@ -384,6 +384,7 @@ def test_a_strategy_may_train_after_the_queries_of_its_run(grid_of, tmp_path, mo
     check_unused(Path(f"runs/{grid.run.run_id}"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("simulated", [True, False])
 def test_a_simulation_says_that_nobody_is_protected(
     simulated, grid_of, tmp_path, caplog, monkeypatch
@@ -411,6 +412,7 @@ def test_without_noise_the_nodes_are_asked_again(grid_of, tmp_path):
     assert queries.spending is None
 
 
+@pytest.mark.slow
 def test_a_folder_goes_on_with_its_own_budget_alone(grid_of, tmp_path):
     grid, out = grid_of(app_of([private_mod])), tmp_path / "run"
     with PrivateQueries(grid, SUMS, out=out, **NOISY) as queries:
@@ -427,6 +429,7 @@ def test_a_folder_goes_on_with_its_own_budget_alone(grid_of, tmp_path):
         asked(PrivateQueries(grid, SUMS, out=out, **NOISY))
 
 
+@pytest.mark.slow
 def test_a_folder_has_a_budget_or_sums_without_noise_and_not_both(grid_of, tmp_path):
     grid = grid_of(app_of([private_mod]))
     noisy, plain = tmp_path / "noisy", tmp_path / "plain"

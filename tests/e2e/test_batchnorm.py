@@ -175,6 +175,7 @@ class FarTask(NormalisedTask):
         return 10 * images + 120, targets
 
 
+@pytest.mark.slow
 def test_statistics_beyond_the_range_end_the_round_and_the_range_named_holds_them(
     tmp_path, monkeypatch
 ):
@@ -222,6 +223,7 @@ def test_failed_and_idle_clients_weigh_nothing_by_examples(tmp_path, monkeypatch
     assert result.metrics["federated_accuracy"] == pytest.approx(share, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_instance_normalisation_that_tracks_is_averaged_as_well(tmp_path, monkeypatch):
     task = NormalisedTask(norm=lambda width: nn.InstanceNorm2d(width, track_running_stats=True))
     result = run(tmp_path, monkeypatch, "rounds=1", task=task)
@@ -242,6 +244,7 @@ def test_processes_masks_and_a_resume_change_no_bit(tmp_path, monkeypatch):
     assert len(files) == 1
 
 
+@pytest.mark.slow
 def test_a_client_whose_statistics_are_no_numbers_is_not_in_the_average(tmp_path, monkeypatch):
     class Broken(NormalisedTask):
         def data(self, client: ClientInfo) -> tuple[Tensor, Tensor]:
@@ -254,6 +257,7 @@ def test_a_client_whose_statistics_are_no_numbers_is_not_in_the_average(tmp_path
     assert (result.model["1.running_var"] > 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "server",
     [
@@ -274,6 +278,7 @@ def test_a_server_optimizer_leaves_statistics_to_the_average(tmp_path, monkeypat
         assert "0.weight" not in same
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("rule", [["median"], ["trimmed-mean", "server.rule_malicious=1"]])
 def test_rules_of_single_coordinates_average_statistics_too(tmp_path, monkeypatch, rule):
     settings = [f"server.rule={rule[0]}", *rule[1:], "secagg.protocol=none", "rounds=2"]

@@ -43,6 +43,7 @@ def test_without_out_the_folder_is_named_after_the_experiment(zerosum, tmp_path)
     assert folder.name.startswith("digits-")
 
 
+@pytest.mark.slow
 def test_list_names_what_there_is(zerosum):
     output = zerosum("list").output
     for name in ("mnist5k", "cross-silo", "digits", "mlp", "pairwise", "poisson", "distributed"):
@@ -57,6 +58,7 @@ def test_a_dry_run_prints_the_configuration_and_writes_nothing(zerosum, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -208,6 +210,7 @@ def test_a_file_at_fault_is_named_by_the_option_that_it_came_by(
     assert "identity" not in result.output
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("mask", [0o000, 0o777])
 def test_a_signing_key_is_its_owners_alone_whatever_the_umask(zerosum, tmp_path, mask):
     before = os.umask(mask)
@@ -226,6 +229,7 @@ def test_a_signing_key_is_its_owners_alone_whatever_the_umask(zerosum, tmp_path,
     assert not (tmp_path / "roster").exists()
 
 
+@pytest.mark.slow
 def test_mistakes_with_keys_are_one_line_and_change_nothing(zerosum, tmp_path):
     public = zerosum("keys", "new", "0.key").output.strip()
     zerosum("keys", "new", "authority.key")

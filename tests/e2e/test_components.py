@@ -105,6 +105,7 @@ def test_without_noise_they_are_those_of_the_whole_data(tmp_path):
     assert np.linalg.norm(expected @ found, "nuc") == pytest.approx(10, abs=0.01)
 
 
+@pytest.mark.slow
 def test_components_that_cannot_be_had_end_the_run(tmp_path):
     with pytest.raises(ConfigError, match=r"model\.components = 10: .*abandoned"):
         run(tmp_path / "run", "faults.contribute=0.95")

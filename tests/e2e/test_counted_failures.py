@@ -137,6 +137,7 @@ def test_failed_idle_and_trained_clients_are_counted_under(name, simulate):
     assert result.summary["nothing_learnt"] is None
 
 
+@pytest.mark.slow
 def test_a_run_without_failures_says_nothing_of_them(simulate):
     result = simulate(Failing())
     assert all("failed" not in describe(record, 2) for record in result.rounds)
@@ -267,6 +268,7 @@ class OnlyEvaluates(Failing):
         return Model(4, 3)
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("settings", [[], BY_EXAMPLE], ids=["client", "example"])
 @pytest.mark.parametrize(
     ("task", "message"),
@@ -306,6 +308,7 @@ def test_the_plan_of_a_task_that_never_takes_a_step_is_one_line_and_2(
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_more_clients_than_there_are_records_for_can_be_planned(tmp_path, monkeypatch):
     monkeypatch.setattr(plan, "resolve_task", lambda *arguments: Failing())
     experiment = tmp_path / "failing.toml"
@@ -319,6 +322,7 @@ def test_a_first_step_to_infinity_is_refused_where_it_is_every_clients(simulate)
         simulate(Failing(infinite=EVERYBODY))
 
 
+@pytest.mark.quick_one_in(4)
 @pytest.mark.parametrize("name", ["loads", "computes", "infinite", "empty"])
 def test_a_first_client_that_cannot_train_is_not_the_tasks_fault(name, simulate):
     result = simulate(Failing(**{name: [0, 1]}), "rounds=1")
@@ -374,6 +378,7 @@ def test_the_trial_leaves_no_trace():
     assert all(np.array_equal(weights[name], first[name]) for name in first)
 
 
+@pytest.mark.slow
 def test_the_trial_changes_no_bit_of_a_run(simulate, tmp_path, monkeypatch):
     tried = simulate(Failing(), "rounds=2")
     before = (tried.folder / MODEL).read_bytes()
@@ -429,6 +434,7 @@ def test_metrics_are_found_where_a_client_can_be_evaluated(simulate):
         simulate(Blind(CLIENTS), *settings)
 
 
+@pytest.mark.slow
 def test_the_lines_of_a_run_are_the_same_whatever_computes_it(simulate, tmp_path):
     found = []
     for name in ("trusted sum", "two processes"):

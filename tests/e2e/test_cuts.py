@@ -102,6 +102,7 @@ def weights(result):
     return next(iter(result.model.values())).ravel()
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("protocol", ["pairwise", "ideal", "none"])
 def test_one_of_four_that_moves_by_a_hundred_ends_the_round_and_the_range_named_holds(
     run, protocol
@@ -154,6 +155,7 @@ def test_workers_count_what_one_process_does(run, protocol):
     assert [r.get("average_norm") for r in one] == [r.get("average_norm") for r in two]
 
 
+@pytest.mark.slow
 def test_what_is_cut_and_borne_is_told_in_line_table_and_report(run):
     moves = np.zeros((1200, WEIGHTS))
     moves[7, 3] = 9.0
@@ -178,6 +180,7 @@ def test_a_run_goes_on_where_it_was_and_counts_both_parts(run):
     assert (weights(resumed) == weights(whole)).all()
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize(
     ("lie", "reason"),
     [
@@ -216,6 +219,7 @@ def test_under_a_robust_rule_a_far_client_is_borne_and_counts_are_no_coordinates
     assert "set encoding.range = 800.0" in far["reason"]
 
 
+@pytest.mark.slow
 def test_losses_beyond_what_is_summed_end_the_evaluation_with_its_own_cure(run):
     settings = ["evaluation.federated_every=1"]
     result = run(*settings, moves=np.ones((CLIENTS, WEIGHTS)), loss=2e6)
@@ -313,6 +317,7 @@ def started(tmp_path):
     return started
 
 
+@pytest.mark.slow
 def test_a_deployed_round_ends_like_a_simulated_one(started, caplog):
     silent = FedAvg(fraction_evaluate=0.0)
     with caplog.at_level(logging.INFO):
@@ -324,6 +329,7 @@ def test_a_deployed_round_ends_like_a_simulated_one(started, caplog):
     np.testing.assert_allclose(held.arrays["w"].numpy(), MOVES.mean(0), atol=800 / (2**23 - 1))
 
 
+@pytest.mark.slow
 def test_a_metric_beyond_its_magnitude_is_whole_without_noise(started):
     result = started(
         "metrics", FedAvg(), encoding={"range": 800.0, "bits": 24}, metrics={"eval_loss": 10.0}
@@ -332,6 +338,7 @@ def test_a_metric_beyond_its_magnitude_is_whole_without_noise(started):
     assert found == pytest.approx(150.0, abs=1e-3)  # cut to 10: 7.5
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("protocol", ["pairwise", "ideal", "none"])
 def test_a_range_under_which_all_updates_round_to_zero_ends_the_run_with_an_error(run, protocol):
     """Every round completes and every client trained; the model is the initial one all the same."""

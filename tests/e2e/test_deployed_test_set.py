@@ -10,7 +10,7 @@ from zerosum.server.config import ConfigError
 from zerosum.server.flower.server_app import serve
 from zerosum.simulations.engine.grid import InProcessGrid
 
-pytestmark = pytest.mark.usefixtures("no_disk", "one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 CLIENTS = 6
 EXPERIMENT = """
@@ -40,6 +40,7 @@ def served(folder, overrides=""):
     return serve(grid, context, SystemEntropy())
 
 
+@pytest.mark.slow
 def test_a_server_app_leaves_confusion_calibration_and_a_reference(tmp_path):
     result = served(tmp_path)
     figures = result.test_set

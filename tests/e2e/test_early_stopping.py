@@ -24,7 +24,7 @@ from zerosum.simulations.report.public import write_public_report
 from zerosum.simulations.report.record import read_run
 from zerosum.simulations.report.words import outcome
 
-pytestmark = pytest.mark.usefixtures("one_thread", "no_disk")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 ROUNDS = 6
 SMALL = [
@@ -74,6 +74,7 @@ def whole(tmp_path_factory) -> Result:
     return run(tmp_path_factory.mktemp("whole") / "run", *KEPT)
 
 
+@pytest.mark.slow
 def test_the_best_model_is_that_of_the_best_round(whole, tmp_path):
     accuracies = values_of(whole)
     best = int(np.argmax(accuracies)) + 1
@@ -87,6 +88,7 @@ def test_the_best_model_is_that_of_the_best_round(whole, tmp_path):
         assert json.loads(file.metadata()["zerosum"]) == {"round": best, "metric": "accuracy"}
 
 
+@pytest.mark.slow
 def test_keeping_a_best_model_changes_no_bit_of_the_run(whole, tmp_path):
     plain = run(tmp_path / "plain")
     assert (plain.folder / MODEL).read_bytes() == (whole.folder / MODEL).read_bytes()
@@ -118,6 +120,7 @@ def test_patience_ends_a_run_and_every_figure_is_of_all_rounds(whole, tmp_path):
     assert values_of(ended) == values_of(whole)[:3]
 
 
+@pytest.mark.slow
 def test_that_a_run_ended_is_said_wherever_its_figures_are(tmp_path):
     ended = run(tmp_path / "ended", *WAITS)
     text = StringIO()
@@ -145,23 +148,27 @@ def test_a_callback_that_returns_true_ends_the_run(tmp_path, answer, whole):
     assert read_run(RunFolder(result.folder)).finished
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("answer", [None, False, 1, "True", [1]])
 def test_a_callback_that_returns_anything_else_ends_nothing(tmp_path, answer):
     result = run(tmp_path / "run", "rounds=2", on_round=lambda record: answer)
     assert (len(result.rounds), result.summary.ended_by) == (2, "")
 
 
+@pytest.mark.slow
 def test_an_end_with_the_last_planned_round_is_none(tmp_path, whole):
     result = run(tmp_path / "run", *KEPT, on_round=stop_at(ROUNDS))
     assert untimed(result.folder) == untimed(whole.folder)
 
 
+@pytest.mark.slow
 def test_a_run_that_its_caller_ended_goes_on_to_the_whole_run(tmp_path, whole):
     run(tmp_path / "run", *KEPT, on_round=stop_at(2))
     assert len(api.resume(tmp_path / "run", report=False).rounds) == ROUNDS
     assert untimed(tmp_path / "run") == untimed(whole.folder)
 
 
+@pytest.mark.slow
 def test_a_run_that_patience_ended_is_over_until_patience_is_raised(tmp_path, whole):
     run(tmp_path / "run", *WAITS)
     before = untimed(tmp_path / "run")
@@ -185,6 +192,7 @@ class Killed(BaseException):
     """Nothing is cleaned up after it, as after SIGKILL."""
 
 
+@pytest.mark.quick_one_in(7)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
     ("name", "count"), [(BEST, 1), ("state.safetensors", 2), (BEST, 2), (MODEL, 1), (TABLE, 1)]
@@ -232,6 +240,7 @@ def test_a_best_model_that_is_gone_is_noticed(tmp_path):
         api.resume(tmp_path / "run", report=False)
 
 
+@pytest.mark.slow
 def test_processes_and_seldom_tests_keep_the_same_best_model(tmp_path, whole):
     seldom = ["evaluation.every=2"]
     one = run(tmp_path / "one", *KEPT, *seldom)
@@ -245,6 +254,7 @@ def test_processes_and_seldom_tests_keep_the_same_best_model(tmp_path, whole):
     assert len(waits.rounds) == 4, "two rounds after the first test, which is the second's"
 
 
+@pytest.mark.slow
 def test_abandoned_rounds_are_no_rounds_without_improvement(tmp_path):
     lost = ["faults.contribute=0.9", "privacy.honest_fraction=0.9", "secagg.dropout=0"]
     settings = [*KEPT, "evaluation.patience=1", *lost]
@@ -291,6 +301,7 @@ def test_a_task_without_test_data_has_no_best_model(tmp_path, monkeypatch):
         run(tmp_path / "run", *KEPT)
 
 
+@pytest.mark.slow
 def test_a_public_report_has_the_best_model_and_no_counts(tmp_path):
     ended = run(tmp_path / "ended", *WAITS)
     write_public_report(ended.folder, tmp_path / "public")

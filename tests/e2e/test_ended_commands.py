@@ -132,6 +132,7 @@ def test_a_run_that_is_ended_while_its_table_is_printed_does_not_say_that_nothin
     assert (tmp_path / "mine" / SUMMARY).exists()
 
 
+@pytest.mark.slow
 def test_what_had_not_begun_is_typed_again(zerosum, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(api, "plan", lambda experiment: interrupt())
@@ -199,6 +200,7 @@ def test_an_audit_goes_on_after_the_repetitions_that_are_kept(zerosum, tmp_path,
     assert not (tmp_path / "cut.json.partial").exists()
 
 
+@pytest.mark.slow
 def test_figures_are_written_before_they_are_printed_to_whoever_may_be_gone(
     zerosum, tmp_path, monkeypatch
 ):
@@ -214,6 +216,7 @@ def test_figures_are_written_before_they_are_printed_to_whoever_may_be_gone(
     assert json.loads((tmp_path / "turns.json").read_text())[0]["turns"] == 1
 
 
+@pytest.mark.slow
 def test_repetitions_of_another_audit_are_not_gone_on_with(zerosum, tmp_path, monkeypatch):
     (tmp_path / "a.json.partial").write_text('{"audit": "another"}\n{"lower": 99.0}\n')
     assert zerosum(*AUDIT, "--repetitions", "1", "--json", "a.json").exit_code == 0
@@ -258,6 +261,7 @@ def test_the_last_line_of_ended_attacks_plays_what_is_left(
     assert "all was played; draw figures with" in complete.output
 
 
+@pytest.mark.slow
 def test_attacks_that_go_on_are_those_that_were_asked_for(zerosum, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(COMMON)
     attack(zerosum, "interrupt once", "cut")

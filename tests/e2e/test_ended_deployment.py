@@ -14,7 +14,7 @@ from zerosum.server.runs.run_folder import BEST, LEDGER
 from zerosum.simulations import Result
 from zerosum.simulations.engine.grid import InProcessGrid
 
-pytestmark = pytest.mark.usefixtures("no_disk", "one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 CLIENTS, ROUNDS = 6, 8
 EXPERIMENT = """

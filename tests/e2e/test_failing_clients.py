@@ -79,6 +79,7 @@ def test_under_dp_a_failing_client_is_not_told_apart(simulate):
     assert all(np.isfinite(value).all() for value in result.model.values())
 
 
+@pytest.mark.slow
 def test_under_dp_an_error_whose_text_cannot_be_had_is_no_dropout_either(simulate, monkeypatch):
     class Mute(Exception):
         def __str__(self):
@@ -147,6 +148,7 @@ def test_a_task_whose_loss_always_fails_is_refused_before_the_run(tmp_path, monk
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("answer", [None, np.full(15, np.nan), np.zeros(3)])
 def test_with_noise_inside_training_a_failing_client_sends_noise(simulate, monkeypatch, answer):
     sent: dict[int, Any] = {}

@@ -52,7 +52,7 @@ pipeline = false
 """
 PLAIN = "privacy.model=none privacy.clip=none encoding.range=4.0"
 
-pytestmark = pytest.mark.usefixtures("one_thread", "no_disk")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Federation:
@@ -158,6 +158,7 @@ def test_a_run_of_abandoned_rounds_ends_with_an_error_and_the_initial_model(tmp_
     assert all(line["epsilon_charged"]["local"] > 0 for line in nodes.lines)
 
 
+@pytest.mark.slow
 def test_refusals_are_counted_where_the_next_round_rides_along(tmp_path, caplog):
     policy = 'servers = ["semi-honest"]\nmodels = ["distributed"]\nmax_clip = 0.001\n'
     nodes = Federation(tmp_path, policy)
@@ -172,6 +173,7 @@ def result_experiment(nodes):
     return load_experiment(nodes.out / "config.toml", [])
 
 
+@pytest.mark.slow
 def test_a_run_whose_first_rounds_were_abandoned_is_resumed_and_ends_well(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     nodes = Federation(tmp_path)

@@ -39,7 +39,7 @@ STAGES = {
     "malicious": ("advertise", "share", "contribute", "confirm", "unmask"),
 }
 CASES = [(server, stage) for server, stages in STAGES.items() for stage in stages]
-pytestmark = pytest.mark.usefixtures("one_thread", "no_disk")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Constant(DeployedEnvironment):

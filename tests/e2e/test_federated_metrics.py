@@ -134,6 +134,7 @@ def test_a_noiseless_evaluation_has_the_figures_of_its_task(kind: str, write, tm
         assert result.metrics[f"federated_{name}"] == pytest.approx(expected, abs=1e-3)
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize(
     ("kind", "length", "names"),
     [("regression", 2, ["loss"]), ("own_metrics", 2, ["loss"]),
@@ -153,6 +154,7 @@ def test_under_dp_as_many_coordinates_are_noised_as_are_accounted(
         assert against.left == 0.0 or against.bound.value == planned
 
 
+@pytest.mark.slow
 def test_a_metric_with_a_largest_magnitude_is_summed_under_dp(write, tmp_path) -> None:
     settings = [write("own_metrics"), *NOISED, "evaluation.federated_metrics={bias=4.0}"]
     result = api.run({}, overrides=settings, out=tmp_path / "run", report=False)
@@ -184,6 +186,7 @@ def test_a_metric_has_a_name_of_its_own(name: str) -> None:
         api.load_experiment(values)
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize(
     ("kind", "said"),
     [("one_logit", "one output an example"), ("ignored_labels", "label -100"),
@@ -228,6 +231,7 @@ def test_a_diverged_model_is_shown_as_one_in_files_that_are_json(write, tmp_path
     assert "infinite" in outcome(run)[1] or "not a number" in outcome(run)[1]
 
 
+@pytest.mark.slow
 def test_a_figure_of_an_earlier_model_says_so_and_counts_are_no_figures(write, tmp_path) -> None:
     """The last round's evaluation is missing: what is shown beside its tests is another model's."""
     settings = [*NOISELESS, write("classes", test=TESTED), "rounds=3"]

@@ -72,6 +72,7 @@ def test_deployed_clients_add_fresh_noise_each_time(tmp_path, one_thread):
     assert first.summary["epsilon"]["sum"]["value"] > 0
 
 
+@pytest.mark.slow
 def test_deployed_clients_survive_each_others_dropouts(tmp_path, one_thread):
     settings = ["data.clients=8", "rounds=2", "secagg.dropout=0.5"]
     experiment = load_experiment(EXAMPLE / "experiment.toml", settings)
@@ -129,6 +130,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.quick_one_in(4)
 @pytest.mark.parametrize("fault", list(FAULTS))
 def test_a_client_refuses_what_it_was_not_given(tmp_path, one_thread, caplog, make_keys, fault):
     experiment = load_experiment(EXAMPLE / "experiment.toml", [*MALICIOUS, "rounds=1"])

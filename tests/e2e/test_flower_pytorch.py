@@ -55,6 +55,7 @@ def assert_same(found, expected):
         np.testing.assert_allclose(found[name], value, atol=500 * STEP, rtol=0)
 
 
+@pytest.mark.slow
 def test_the_private_app_learns_what_the_plain_one_does(example, tmp_path, one_thread):
     nodes = 4
     grid = InProcessGrid(

@@ -87,6 +87,7 @@ def test_nan_in_the_test_data_is_counted_and_named_once(run):
     assert "diverged" not in log + row
 
 
+@pytest.mark.slow
 def test_a_model_that_diverges_later_is_no_fault_of_the_data(run):
     result = run(Exploding(), rounds=1, lr=50.0)
     log, row, report = said(result)
@@ -95,6 +96,7 @@ def test_a_model_that_diverges_later_is_no_fault_of_the_data(run):
     assert DIVERGED in report
 
 
+@pytest.mark.slow
 def test_finite_tests_say_nothing(run):
     result = run(Linear())
     assert "lost_tests" not in result.summary

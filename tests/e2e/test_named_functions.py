@@ -17,8 +17,6 @@ from zerosum.server.flower.private_strategy import PrivateStrategy
 from zerosum.server.runs.run_outcome import NothingLearntError
 from zerosum.simulations.engine.grid import InProcessGrid
 
-pytestmark = pytest.mark.usefixtures("no_disk")
-
 
 class Warm(FedAvg):
     """Trains by a function with a name."""
@@ -95,6 +93,7 @@ def test_an_app_without_the_training_function_is_told_the_cause_and_the_cure(
     assert time.monotonic() - began < 10, "no second look: no node can change it"
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_an_app_whose_one_function_has_a_name_is_met_by_the_type_of_the_strategy(
     rounds, grid_of, tmp_path

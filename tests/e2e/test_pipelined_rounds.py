@@ -19,8 +19,6 @@ from zerosum.simulations import api, load_experiment
 from zerosum.simulations.engine.faults import FaultPlan
 from zerosum.simulations.engine.grid import InProcessGrid, nodes
 
-pytestmark = pytest.mark.usefixtures("no_disk")
-
 SEED = 3
 BASE = {
     "name": "pipelined",
@@ -144,6 +142,7 @@ def test_pipelined_or_not_the_model_is_the_same(tmp_path, one_thread, make_keys,
         assert ("abandoned", "completed") in itertools.pairwise(statuses)
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("server", STEADY)
 def test_a_steady_round_takes_two_exchanges_or_three(tmp_path, one_thread, make_keys, server):
     deployment = Deployment(tmp_path / "a", make_keys, [f"secagg.server={server}"])
@@ -183,6 +182,7 @@ def lines_of(deployment, name):
     return [json.loads(line) for line in (deployment.folder.path / name).read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_what_was_prepared_and_not_asked_for_costs_nothing(
     tmp_path, one_thread, make_keys, monkeypatch
 ):

@@ -22,6 +22,7 @@ def test_lies_about_dropouts(capsys, monkeypatch):
     assert said.count("updates recovered exactly: at baseline in 1 seed (0 [") == 8
 
 
+@pytest.mark.slow
 def test_weak_seeds(capsys, monkeypatch):
     said = printed("attack_weak_seeds.py", capsys, monkeypatch, "12")
     assert said.count("12-bit seed: update recovered") == 2

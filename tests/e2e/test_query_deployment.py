@@ -21,8 +21,6 @@ from zerosum.simulations.attacks.protocol.asked_nodes import provisioned
 from zerosum.simulations.engine.grid import InProcessGrid
 from zerosum.simulations.queries.federation import Federation
 
-pytestmark = pytest.mark.usefixtures("no_disk")
-
 
 class Seeded(DeployedEnvironment):
     """A deployed node but for its noise."""
@@ -74,6 +72,7 @@ class Clinics:
         return serve(grid, context, entropy)
 
 
+@pytest.mark.slow
 def test_deployed_nodes_give_the_simulations_answers(tmp_path):
     clinics = Clinics(tmp_path / "nodes", environment=Seeded)
     found = [answer.to_json() for answer in clinics.serve(entropy=SeededEntropy(0))]
@@ -201,6 +200,7 @@ class Killed(BaseException):
     """The ServerApp's process is gone: no code of it runs any more."""
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("stage", ["contribute", "unmask"])
 def test_a_killed_server_app_is_gone_on_with_and_pays_again(counting, stage, caplog):
     def dying(app):
@@ -236,6 +236,7 @@ def test_a_node_without_a_policy_of_queries_declines_and_names_the_key(counting,
     assert counting.store(1).contributions == 0
 
 
+@pytest.mark.slow
 def test_a_node_whose_file_breaks_still_sends_its_share_and_says_so_at_home(counting, caplog):
     def breaking(app):
         def answer(message, context):

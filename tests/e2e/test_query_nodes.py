@@ -226,6 +226,7 @@ def test_a_replayed_message_is_answered_once(tmp_path):
     assert federation.store().spending == before
 
 
+@pytest.mark.slow
 def test_both_costs_of_a_clients_query_are_in_the_record(tmp_path):
     """For one record it costs what it costs its client under replacement."""
     federation = Federation(tmp_path / "nodes", epsilon=5.0, units='["record", "client"]')
@@ -246,6 +247,7 @@ def test_both_costs_of_a_clients_query_are_in_the_record(tmp_path):
         federation.ask(request, 3)
 
 
+@pytest.mark.slow
 def test_a_rule_is_not_changed_once_it_was_used(tmp_path, caplog):
     federation = Federation(tmp_path / "nodes")
     federation.ask(query_request(COUNT, population=NODES))
@@ -323,6 +325,7 @@ def test_no_row_is_read_before_a_query_is_admitted_and_priced(tmp_path):
     assert len(read) == NODES
 
 
+@pytest.mark.slow
 def test_a_table_that_breaks_later_still_sends_its_share(tmp_path, caplog):
     federation = Federation(tmp_path / "nodes", epsilon=1.0)
     request = query_request(Count(), population=NODES, scale=1 / 128)
@@ -379,6 +382,7 @@ def test_a_node_does_not_start_without_its_file_or_a_column_of_its_policy(tmp_pa
     assert hello() == [True]
 
 
+@pytest.mark.slow
 def test_the_secret_of_rows_is_made_once_and_is_the_nodes_own(tmp_path):
     federation = Federation(
         tmp_path / "nodes", epsilon="inf", most="inf", units='["client"]', rule="renyi"

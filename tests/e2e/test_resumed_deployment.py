@@ -19,8 +19,6 @@ from zerosum.server.runs.resume import held
 from zerosum.server.runs.run_folder import LEDGER, RunFolder
 from zerosum.simulations.engine.grid import InProcessGrid
 
-pytestmark = pytest.mark.usefixtures("no_disk")
-
 CLIENTS = 6
 EXPERIMENT = """
 name = "resumed"
@@ -169,6 +167,7 @@ def test_with_noise_from_a_seed_the_model_is_that_of_a_whole_run(tmp_path, one_t
     assert resumed.summary["epsilon"] == whole.summary["epsilon"]
 
 
+@pytest.mark.slow
 def test_a_server_app_that_ends_says_what_is_kept_and_how_to_go_on(tmp_path, one_thread, caplog):
     nodes = Nodes(tmp_path)
     with pytest.raises(Killed):
@@ -197,6 +196,7 @@ def test_whoever_is_asked_once_is_not_asked_again(tmp_path, one_thread):
     assert result.summary["epsilon"]["sum"]["participations"] == 1
 
 
+@pytest.mark.slow
 def test_what_a_folder_holds_is_what_is_resumed(tmp_path, one_thread, caplog):
     nodes = Nodes(tmp_path)
     nodes.serve(overrides="rounds=1")

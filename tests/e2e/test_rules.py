@@ -128,6 +128,7 @@ def test_the_average_is_the_rules_of_what_clients_sent(tmp_path, liar, settings,
     np.testing.assert_allclose(moved, rule(sent), atol=2e-6)
 
 
+@pytest.mark.slow
 def test_a_rule_averages_per_client_where_noise_fixes_the_means_divisor(tmp_path):
     """Under DP a sum is divided by the expected cohort, however many came; a rule's is not."""
     settings = ["rounds=1", "privacy.model=local", "privacy.clip=1.0", "privacy.delta=0.02"]
@@ -147,6 +148,7 @@ def test_a_rule_averages_per_client_where_noise_fixes_the_means_divisor(tmp_path
     assert mean.summary["epsilon"]["release"]["value"] > 0
 
 
+@pytest.mark.slow
 def test_a_round_of_too_few_contributions_is_abandoned_with_the_reason(tmp_path):
     settings = [*KRUM, "server.rule_malicious=4", "faults.contribute=0.1", "rounds=4"]
     result = run(tmp_path / "run", *settings, "secagg.dropout=0.4")
@@ -214,6 +216,7 @@ def test_fltrust_trains_its_own_update_as_a_client_would_on_records_left_out_of_
     assert trainer.evaluate(start + seen[0], root)["loss"] < 0.9 * before
 
 
+@pytest.mark.slow
 def test_a_resumed_fltrust_run_ends_where_it_would_have(tmp_path):
     whole = run(tmp_path / "whole", *ruled("fltrust"))
     run(tmp_path / "half", *ruled("fltrust"), "rounds=1")

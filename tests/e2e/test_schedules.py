@@ -146,6 +146,7 @@ def test_a_run_is_torchs_optimizers_and_schedulers_by_hand(tmp_path):
     assert away > 1e-3, "the control: without schedules"
 
 
+@pytest.mark.slow
 def test_updates_are_normalised_before_they_are_averaged(tmp_path):
     own = {k: v for k, v in CONFIG["training"].items() if k not in ("optimizer", "options")}
     steps = {"normalise": "steps", "reference_steps": 6}
@@ -191,6 +192,7 @@ def test_rounds_grow_where_no_rate_follows_them(tmp_path):
         api.resume(tmp_path / "server", overrides=["rounds=6"], report=False)
 
 
+@pytest.mark.slow
 def test_rounds_that_are_rewritten_in_a_scheduled_folder_are_noticed(tmp_path):
     folder = api.run(CONFIG, out=tmp_path / "run", report=False).folder
     config = folder / "config.toml"
@@ -246,6 +248,7 @@ def printed(table: Any) -> str:
     return target.getvalue()
 
 
+@pytest.mark.slow
 def test_plan_summary_and_report_say_how_clients_are_trained(tmp_path):
     experiment = parse_experiment(CONFIG)
     planned = outlook(

@@ -58,6 +58,7 @@ def test_the_mean_is_that_of_those_whose_vector_came(when, grid_of, tmp_path):
     assert [json.loads(line)["survivors"] for line in lines] == [6, 6 - len(missing), 6]
 
 
+@pytest.mark.slow
 def test_an_app_that_fails_is_a_dropout_and_says_so_at_home_only(grid_of, tmp_path, caplog):
     def fails(index, round):
         return round == 2 and index in (0, 3)
@@ -76,6 +77,7 @@ def test_an_app_that_fails_is_a_dropout_and_says_so_at_home_only(grid_of, tmp_pa
     assert "no data today" in caplog.text
 
 
+@pytest.mark.slow
 def test_where_all_rounds_are_abandoned_the_start_ends_with_an_error_and_the_first_model(
     grid_of, tmp_path
 ):
@@ -96,6 +98,7 @@ def test_where_all_rounds_are_abandoned_the_start_ends_with_an_error_and_the_fir
     assert json.loads(first)["status"] == json.loads(second)["status"] == "abandoned"
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("settings", [OPEN, NOISY], ids=["masked", "noised"])
 def test_a_run_that_every_client_refuses_ends_after_three_rounds(settings, grid_of, tmp_path):
     strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **settings)
@@ -124,6 +127,7 @@ def test_a_run_that_every_client_refuses_ends_after_three_rounds(settings, grid_
     assert all(cost > 0 for cost in charged) is (settings is NOISY)
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize(
     ("refuses", "code"),
     [
@@ -158,6 +162,7 @@ def test_rounds_that_not_every_client_refuses_are_all_played(refuses, code, grid
     assert len(lines) == 5
 
 
+@pytest.mark.slow
 def test_where_every_average_is_zero_the_start_ends_with_an_error(grid_of, tmp_path):
     idle = ClientApp(mods=[private_mod])
 
@@ -178,6 +183,7 @@ def test_where_every_average_is_zero_the_start_ends_with_an_error(grid_of, tmp_p
     assert start(client_app([private_mod]), "trains").arrays
 
 
+@pytest.mark.slow
 def test_a_first_round_that_is_abandoned_ends_nothing(grid_of, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **NOISY)
@@ -236,6 +242,7 @@ def test_under_privacy_the_weight_does_not_tell_how_many_answered(grid_of, tmp_p
     assert weights == [CLIENTS, CLIENTS, CLIENTS, CLIENTS - 1]
 
 
+@pytest.mark.slow
 def test_a_liar_is_left_out_of_later_rounds_and_counts_in_the_divisor_still(
     grid_of, tmp_path, monkeypatch, caplog
 ):

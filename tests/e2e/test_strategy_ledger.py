@@ -56,6 +56,7 @@ def test_the_noise_is_what_was_promised_and_its_epsilon_is_reported(grid_of, tmp
     assert "[model]" not in page  # its defaults: nobody trained that
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("ignored", ["", "/run/\n"])
 def test_a_folder_that_flower_would_send_to_nodes_is_told(ignored, grid_of, tmp_path, caplog):
     (tmp_path / "pyproject.toml").write_text('[tool.flwr.app]\npublisher = "somebody"\n')
@@ -65,6 +66,7 @@ def test_a_folder_that_flower_would_send_to_nodes_is_told(ignored, grid_of, tmp_
     assert caplog.text.count("write a line /run/ into") == int(not ignored)
 
 
+@pytest.mark.slow
 def test_no_settings_are_told_that_the_apps_code_decides(grid_of, tmp_path):
     start = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **NOISY).start
     start(grid_of(client_app([private_mod])), model(), 1)
@@ -91,6 +93,7 @@ def files(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 def test_rounds_are_numbered_on_in_one_file(grid_of, tmp_path):
     strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **NOISY)
     grid = grid_of(client_app([private_mod]))
@@ -102,6 +105,7 @@ def test_rounds_are_numbered_on_in_one_file(grid_of, tmp_path):
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["rounds"] == 3
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -123,6 +127,7 @@ def test_a_folder_of_other_settings_is_left_as_it_was(changed, message, grid_of,
     assert files(out) == before
 
 
+@pytest.mark.slow
 def test_a_folder_in_use_is_refused(grid_of, tmp_path):
     strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **NOISY)
     grid = grid_of(client_app([private_mod]))
@@ -163,6 +168,7 @@ def test_a_folder_of_something_else_is_refused_before_nodes_are_met(grid_of, tmp
     assert list(files(tmp_path / "run")) == ["thesis.txt"]
 
 
+@pytest.mark.slow
 def test_a_target_epsilon_is_met(grid_of, tmp_path):
     settings = NOISY | {"noise_multiplier": None, "epsilon": 3.0}
     strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **settings)
@@ -187,6 +193,7 @@ def test_cohorts_of_ones_own_sampling_are_amplified(grid_of, tmp_path):
     assert drawn.value < known.value
 
 
+@pytest.mark.slow
 def test_a_noised_evaluation_is_charged(grid_of, tmp_path, caplog):
     caplog.set_level(logging.INFO, "flwr")
     settings = NOISY | {"evaluation_noise": 0.5, "metrics": {"eval_loss": 10.0, "eval_acc": 1.0}}

@@ -58,6 +58,7 @@ def test_without_noise_the_model_is_that_of_the_plain_strategy(kind, grid_of, tm
     assert found["batches"] == 3, "counters are the server's"
 
 
+@pytest.mark.slow
 def test_counters_are_integers_in_the_result_so_that_another_start_goes_on(grid_of, tmp_path):
     strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **NOISY)
     grid = grid_of(client_app([private_mod]))
@@ -78,6 +79,7 @@ class OwnStart(FedAvg):
         return super().start(grid, initial_arrays, num_rounds)
 
 
+@pytest.mark.slow
 def test_a_start_of_somebodys_own_takes_what_it_takes(grid_of, tmp_path):
     inner = OwnStart(fraction_evaluate=0.0)
     strategy = PrivateStrategy(inner, out=tmp_path / "run", **OPEN)
@@ -89,6 +91,7 @@ def test_a_start_of_somebodys_own_takes_what_it_takes(grid_of, tmp_path):
         again.start(grid_of(client_app([private_mod])), model(), 1, timeout=5)
 
 
+@pytest.mark.slow
 def test_what_is_sent_survives_flowers_own_bytes(grid_of, tmp_path):
     expected = arrays_of(plain(FedAvg(), rounds=2))
     strategy = PrivateStrategy(
@@ -119,6 +122,7 @@ def test_an_adaptive_clip_follows_the_norms(grid_of, tmp_path):
     assert all(before != after for before, after in pairwise(clips))
 
 
+@pytest.mark.slow
 def test_groups_are_sums_of_their_own(grid_of, tmp_path):
     settings = OPEN | {"secagg": {"server": "semi-honest", "dropout": 0.0, "groups": 2}}
     strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **settings)
@@ -135,6 +139,7 @@ def test_groups_are_sums_of_their_own(grid_of, tmp_path):
     assert {len(cohort) for cohort in cohorts} == {3}
 
 
+@pytest.mark.slow
 def test_evaluation_is_skipped_unless_its_metrics_are_named(grid_of, tmp_path, caplog):
     strategy = PrivateStrategy(FedAvg(), out=tmp_path / "run", **OPEN)
     result = strategy.start(grid_of(client_app([private_mod])), model(), 2)
@@ -142,6 +147,7 @@ def test_evaluation_is_skipped_unless_its_metrics_are_named(grid_of, tmp_path, c
     assert caplog.text.count("federated evaluation is skipped") == 1
 
 
+@pytest.mark.slow
 def test_named_metrics_are_those_of_a_plain_evaluation(grid_of, tmp_path):
     expected = plain(FedAvg(), client_app([], sizes), rounds=1).evaluate_metrics_clientapp[1]
     strategy = PrivateStrategy(
@@ -209,6 +215,7 @@ def test_a_run_config_is_that_of_the_run_or_the_one_that_is_given(given, grid_of
     assert result.train_metrics_clientapp[1]["survivors"] == CLIENTS
 
 
+@pytest.mark.slow
 def test_a_private_app_is_an_app_like_any_other(grid_of, tmp_path):
     app = client_app([], make=PrivateClientApp)
     expected = arrays_of(plain(FedAvg(fraction_evaluate=0.0), rounds=1))

@@ -30,8 +30,6 @@ from zerosum.secagg import ClientParty
 from zerosum.server.flower.private_strategy import PrivateStrategy
 from zerosum.simulations.engine.grid import InProcessGrid
 
-pytestmark = pytest.mark.usefixtures("no_disk")
-
 METRICS: dict[str, Any] = {"metrics": {"eval_loss": 10.0, "eval_acc": 1.0}}
 SEQUENTIAL: dict[str, Any] = {"deployment": {"pipeline": False}}
 
@@ -240,6 +238,7 @@ def test_a_strategy_that_asks_others_than_foreseen_costs_a_preparation(grid_of, 
     assert charges(tmp_path / "a") == ["run", *6 * ("contributions", "sum", "survived")]
 
 
+@pytest.mark.slow
 def test_a_strategy_that_samples_is_not_foreseen(grid_of, tmp_path):
     choices = [(0, 1, 2, 3), (1, 2, 3, 4), (2, 3, 4, 5), (0, 2, 4, 5)]
     inner = Choosing(lambda round: choices[round - 1], fraction_evaluate=0.0)
@@ -293,6 +292,7 @@ def test_weights_and_groups_are_prepared_as_they_are_asked_for(grid_of, tmp_path
         np.testing.assert_allclose(found["layer.bias"], control["layer.bias"], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_liar_is_left_out_of_the_round_that_was_prepared_with_it(grid_of, tmp_path, monkeypatch):
     monkeypatch.setattr(ClientParty, "unmask", wrong_shares_of(2))
     turns = Turns(client_app([private_mod]))
@@ -349,6 +349,7 @@ def test_what_is_foreseen_wrongly_again_and_again_is_foreseen_no_more(grid_of, t
     assert len(lines_of(tmp_path / "a")) == 12
 
 
+@pytest.mark.slow
 def test_sessions_that_a_policy_counts_are_kept_for_what_is_asked(grid_of, tmp_path):
     """With two openings for two rounds there is none for a preparation in vain."""
     tight = OPEN | {"secagg": OPEN["secagg"] | {"openings": 3}}

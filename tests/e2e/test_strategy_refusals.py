@@ -178,6 +178,7 @@ def test_a_node_is_configured_by_itself_or_declines(missing, grid_of, caplog):
     assert f"node config {missing} is missing" in caplog.text
 
 
+@pytest.mark.slow
 def test_the_code_of_the_page_runs_as_it_stands(tmp_path, monkeypatch):
     page = Path(__file__).parents[2] / "docs" / "flower-apps.md"
     names: dict[str, Any] = {}

@@ -29,8 +29,6 @@ from zerosum.server.config import ConfigError
 from zerosum.server.flower.private_strategy import PrivateStrategy
 from zerosum.server.runs.run_outcome import NothingLearntError
 
-pytestmark = pytest.mark.usefixtures("no_disk")
-
 
 def started(grid, out, inner, rounds=1, **settings):
     strategy = PrivateStrategy(inner, out=out, **(OPEN | settings))
@@ -77,6 +75,7 @@ LOOKS = {
 }
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("kind", LOOKS)
 def test_a_strategy_that_looks_at_replies_is_refused_by_name(kind, grid_of, tmp_path):
     grid, inner = grid_of(client_app([private_mod])), kind()
@@ -131,6 +130,7 @@ class Averaging(FedAvg):
         return mean, None
 
 
+@pytest.mark.slow
 def test_who_says_that_a_strategy_averages_may_let_it_read(grid_of, tmp_path):
     inner = Averaging(fraction_evaluate=0.0)
     grid = grid_of(client_app([private_mod]))
@@ -191,6 +191,7 @@ def spread(records, weighted_by):
     raise ArithmeticError("of one reply there is no variance")
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize(
     ("name", "function", "said"),
     [
@@ -283,6 +284,7 @@ def mean_by_another_weight(records, weighted_by):
     return MetricRecord({"weight": records[0]["metrics"]["num-examples"]})
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize(
     ("function", "lacks"), [(mean_of_own, "mm"), (mean_by_another_weight, "num-examples")]
 )
@@ -298,6 +300,7 @@ def test_a_function_that_reads_a_record_of_its_own_ends_in_a_line(
     assert "\n" not in line
 
 
+@pytest.mark.slow
 def test_a_default_in_place_of_a_metric_is_told(grid_of, tmp_path, caplog):
     def lenient(records, weighted_by):
         return MetricRecord({"loss": records[0]["metrics"].get("train_loss", 0.0)})
@@ -332,6 +335,7 @@ def test_nodes_that_the_strategy_chose_in_vain_are_told(grid_of, tmp_path, caplo
     assert f"Received one reply, the mean of {CLIENTS - 1} nodes" in caplog.text
 
 
+@pytest.mark.slow
 def test_weights_are_told_as_they_are(grid_of, tmp_path, caplog):
     caplog.set_level(logging.INFO, "flwr")
     inner = FedAvg(fraction_evaluate=0.0)
@@ -382,6 +386,7 @@ def test_attributes_pass_through_and_own_names_win():
 METRICS: dict[str, Any] = {"metrics": {"accuracy": 1.0}}
 
 
+@pytest.mark.slow
 def test_a_metric_of_another_name_is_named_at_the_server(grid_of, tmp_path, caplog):
     caplog.set_level(logging.WARNING, "flwr")
     settings = OPEN | METRICS
@@ -402,6 +407,7 @@ def told_of_counts(caplog):
     return [line for line in said if "counts" in line and "that answered" in line]
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("name", ["accuracy", "eval_acc"])
 def test_under_privacy_a_noised_count_says_that_metrics_are_missing(
     name, grid_of, tmp_path, caplog
@@ -424,6 +430,7 @@ def of_a_list(index):
     return {"accuracy": [0.5, 0.5], "num-examples": 3}
 
 
+@pytest.mark.slow
 def test_a_metric_of_another_kind_is_named_once_where_some_clients_have_it(
     grid_of, tmp_path, caplog
 ):

@@ -60,11 +60,13 @@ def check_trained(result):
     np.testing.assert_allclose(found, expected["layer.weight"], atol=10 * STEP, rtol=0)
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("made", MADE)
 def test_an_app_that_is_named_trains_as_it_does_alone(made, written, grid_of, tmp_path):
     check_trained(of_one_round(grid_of(written(MADE[made])), tmp_path))
 
 
+@pytest.mark.slow
 def test_no_stage_before_training_imports_the_app(written, grid_of, tmp_path):
     app = written("client_app([])")
     imported: dict[str | None, bool] = {}
@@ -89,6 +91,7 @@ def test_a_name_of_a_name_is_declined(written, grid_of, tmp_path, caplog):
     assert "names an app that names another" in caplog.text
 
 
+@pytest.mark.slow
 def test_an_app_without_the_function_that_is_asked_for_declines(written, grid_of, tmp_path, caplog):
     """Under noise it would be a zero in the sum that nobody hears of."""
     app = PrivateClientApp()
@@ -108,6 +111,7 @@ def simulated(monkeypatch):
     monkeypatch.setattr(strategy_module, "is_simulation", lambda grid: True)
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("made", ["mod", "private", "named"])
 def test_simulated_nodes_need_no_settings_and_no_keys(made, simulated, written, tmp_path, caplog):
     """The documented two lines, under a server that may lie, as is the default."""

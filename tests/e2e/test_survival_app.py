@@ -61,7 +61,7 @@ def furthest(times, died, epsilon, level):
 
 
 @pytest.mark.slow
-def test_the_curve_is_right_without_noise_and_within_it_with_noise(app, tmp_path, no_disk):
+def test_the_curve_is_right_without_noise_and_within_it_with_noise(app, tmp_path):
     times, died = people(1500)
     found = run(app, tmp_path, times, died, epsilon=1.0)
     assert found["plain"]["counts"] == counted(times, died).ravel().tolist()
@@ -85,7 +85,7 @@ def test_the_page_shows_what_this_app_does():
 
 
 @pytest.mark.slow
-def test_the_curve_is_lifelines_own_on_its_flies(app, tmp_path, no_disk):
+def test_the_curve_is_lifelines_own_on_its_flies(app, tmp_path):
     datasets = pytest.importorskip("lifelines.datasets", reason="lifelines is not installed")
     from lifelines import KaplanMeierFitter  # type: ignore[import-untyped, import-not-found, unused-ignore]
 

@@ -109,6 +109,7 @@ def test_a_target_epsilon_leaves_room_for_federated_evaluations(tmp_path):
     assert 1.9 < result.summary["epsilon"]["release"]["value"] <= 2.0
 
 
+@pytest.mark.slow
 def test_a_sum_that_noise_can_wrap_is_reported(tmp_path):
     settings = [*SMALL, "encoding.ring_bits=21", "privacy.noise_multiplier=10.0", "rounds=1"]
     result = api.run("digits", overrides=settings, out=tmp_path / "run", report=False)

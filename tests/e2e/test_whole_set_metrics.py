@@ -96,6 +96,7 @@ def test_an_auc_of_all_outputs_is_in_every_round(run) -> None:
     assert np.mean(means) != pytest.approx(expected, abs=1e-9) or expected == 1.0
 
 
+@pytest.mark.slow
 def test_the_model_is_that_without_figures(run) -> None:
     with_auc, without = run(Auc(), name="a"), run(Halves(), name="b")
     assert (with_auc.folder / MODEL).read_bytes() == (without.folder / MODEL).read_bytes()
@@ -146,6 +147,7 @@ def test_nan_of_the_first_model_is_no_reason_to_refuse(run) -> None:
     assert "NaN or infinity for auc" in result.summary.lost_tests
 
 
+@pytest.mark.slow
 def test_best_can_be_a_figure_of_the_whole_set(run) -> None:
     result = run(Auc(), "evaluation.best=auc")
     assert result.best is not None
@@ -153,6 +155,7 @@ def test_best_can_be_a_figure_of_the_whole_set(run) -> None:
         run(Auc(), "evaluation.best=f1", name="other")
 
 
+@pytest.mark.slow
 def test_a_federated_evaluation_has_none_of_it(run) -> None:
     result = run(Auc(), "evaluation.federated_every=1")
     federated = {name for record in result.rounds for name in record.metrics
@@ -177,6 +180,7 @@ class NoMetrics(Auc):
         return {"r2": 1 - float(((outputs.squeeze(1) - targets) ** 2).mean() / targets.var())}
 
 
+@pytest.mark.slow
 def test_a_regression_has_its_loss_and_the_mean_predictors(run) -> None:
     result = run(NoMetrics(), "evaluation.federated_every=1")
     last = result.rounds[-1].metrics
@@ -197,6 +201,7 @@ def test_confusion_and_reference_are_of_the_final_model(run) -> None:
     assert result.reference == {"test_accuracy": most}
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("settings", [[], ["evaluation.every=2"]])
 def test_resumed_runs_have_the_same_test_set(run, tmp_path, settings) -> None:
     whole = run(Auc(), *settings, "rounds=4", name="whole")
@@ -257,6 +262,7 @@ def test_outsiders_see_no_name_of_a_class_that_public_records_lack(run, tmp_path
     assert ">small<" in page
 
 
+@pytest.mark.quick_one_in(4)
 @pytest.mark.parametrize("names", [["one"], "ab", 7, ["a", "b", "c"]])
 def test_names_of_other_classes_are_left_out_and_said(run, names, tmp_path) -> None:
     task: Any = Halves()
@@ -269,6 +275,7 @@ def test_names_of_other_classes_are_left_out_and_said(run, names, tmp_path) -> N
     assert said not in write_public_report(result.folder, tmp_path / "public").read_text()
 
 
+@pytest.mark.slow
 def test_outsiders_see_the_test_set_and_no_baselines(run, tmp_path) -> None:
     result = run(Halves(), "baselines=true")
     assert result.summary.baselines["alone"]["clients"] == 4

@@ -83,6 +83,7 @@ def test_nothing_beside_this_file_imports_the_project() -> None:
             assert not any(name.split(".")[0] in ("zerosum", "dp_accounting") for name in names)
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize(
     ("mu", "share"),
     [(1, 0.796), (4, 0.862), (25, 0.965), (100, 0.990), (1e3, 0.9990), (1e4, 0.9999), (1e10, 1.0)],
@@ -91,6 +92,7 @@ def test_skellam_is_as_near_a_rounded_gaussian_as_is_claimed(mu: float, share: f
     assert 48 * mu**2 * coupling.divergence(mu) == pytest.approx(share, abs=6e-4)
 
 
+@pytest.mark.slow
 def test_coarse_sums_of_the_divergence_are_those_over_all_integers() -> None:
     mu = 400.0
     points = list(range(200))
@@ -106,6 +108,7 @@ def test_coarse_sums_of_the_divergence_are_those_over_all_integers() -> None:
     assert law == pytest.approx(skellam.pmf([0, 20, 60], mu / 2, mu / 2), rel=1e-9)
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("count", [1, 6, 13])
 @pytest.mark.parametrize("present_first", [True, False])
 def test_composed_losses_of_gaussians_are_the_closed_form(count: int, present_first: bool) -> None:
@@ -169,6 +172,7 @@ def test_every_route_lies_above_the_exact_distribution_of_one_coordinate(delta: 
     assert max(recompute_epsilons.by_coupling(weaker, delta)) < truth
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("skellam_drawn", [True, False])
 def test_coarse_moments_of_the_ratio_are_hardly_above_those_of_all_integers(skellam_drawn) -> None:
     mu = 400.0
@@ -187,6 +191,7 @@ def test_coarse_moments_of_the_ratio_are_hardly_above_those_of_all_integers(skel
         assert math.exp(coarse.log_tail(cut, skellam_drawn)) > 2 * left
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("skellam_drawn", [True, False])
 def test_what_the_ratio_misses_is_above_the_truth_and_never_far(skellam_drawn: bool) -> None:
     """4,096 coordinates: the ratio's own law, rounded down, composed and compared."""
@@ -317,6 +322,7 @@ def test_an_assumed_rate_stands_until_it_is_refuted_and_what_is_charged_never_fa
 # Numbers that the design pages state.
 
 
+@pytest.mark.quick_one_in(4)
 @pytest.mark.parametrize(
     ("rate", "z", "count", "told", "delta", "by_renyi", "by_losses"),
     [
@@ -492,6 +498,7 @@ def test_another_noise_than_was_accounted_is_found(name, by, tmp_path, request, 
     assert bool(strong) == (by < 1)
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize(
     ("key", "value"), [("delta", 1e-4), ("adjacency", "replace"), ("unit", "example")]
 )
@@ -506,6 +513,7 @@ def test_a_figure_that_is_labelled_as_another_is_found(
     assert f"{key} of epsilon_release" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_figure_that_forgets_the_fellow_clients_is_found(hospitals: Path, tmp_path: Path) -> None:
     forgotten = recompute_epsilons.recompute(read(hospitals), "sum", Rules(fellows=False)).least
     true = recompute_epsilons.recompute(read(hospitals), "sum", Rules()).least
@@ -515,6 +523,7 @@ def test_a_figure_that_forgets_the_fellow_clients_is_found(hospitals: Path, tmp_
         assert recompute_epsilons.main([str(changed(hospitals, folder, epsilon=printed))]) == status
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize(("printed", "status"), [(2.997, 1), (3.231, 0)])
 def test_four_hospitals_at_the_old_noise_print_3_23_and_not_3(printed, status, tmp_path) -> None:
     figure = {"sum": {"value": printed}}
@@ -522,6 +531,7 @@ def test_four_hospitals_at_the_old_noise_print_3_23_and_not_3(printed, status, t
     assert recompute_epsilons.main([str(plan), "--config", str(config)]) == status
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize(("printed", "status"), [(2.073, 1), (3.505, 0)])
 def test_a_figure_that_forgets_who_dropped_out_is_found(
     printed: float, status: int, tmp_path: Path

@@ -36,6 +36,7 @@ def test_the_code_of_the_page_runs_in_order(tmp_path, monkeypatch):
     assert names["total"].tolist() == [42, 420, -9]
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("module", ["zerosum.secagg", *MODULES])
 def test_the_examples_of_docstrings_run(module):
     assert doctest.testmod(importlib.import_module(module)).failed == 0

@@ -119,6 +119,7 @@ RULES = {
 }
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("rule", list(RULES))
 @pytest.mark.parametrize(
     ("hiding", "why"),

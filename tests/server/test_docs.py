@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from zerosum.server.config import parse_experiment, read_toml
 
 PAGE = Path(__file__).parents[2] / "docs" / "privacy.md"
@@ -13,6 +15,7 @@ def blocks(language):
     return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
 
 
+@pytest.mark.slow
 def test_the_code_of_the_page_runs_in_order():
     names: dict[str, Any] = {}
     code = blocks("python")

@@ -75,6 +75,7 @@ def test_noise_as_claimed_passes_an_audit_that_could_fail() -> None:
     assert len(said) == 1
 
 
+@pytest.mark.slow
 def test_an_audit_that_cannot_fail_says_so_before_it_runs() -> None:
     said: list[str] = []
     sizes = AuditPlan(canaries=100, repetitions=1)
@@ -202,6 +203,7 @@ def test_the_command_fails_where_the_ledger_is_contradicted(tmp_path, monkeypatc
     assert json.loads((tmp_path / "a.json").read_text())["lower"] == found["lower"]
 
 
+@pytest.mark.slow
 def test_the_command_puts_its_result_beside_a_run(tmp_path) -> None:
     folder = RunFolder.create(tmp_path / "run", load_experiment("digits", IDEAL))
     sizes = ["--canaries", "40", "--repetitions", "1"]

@@ -65,6 +65,7 @@ def test_federated_evaluation_uses_the_records_of_the_client() -> None:
     assert torch.equal(train[0], test[0])
 
 
+@pytest.mark.slow
 def test_training_learns() -> None:
     task = DigitsTask.from_specs(DataSpec(clients=10), ModelSpec(name="linear"), 0)
     trainer = LocalTrainer(task, TrainSpec())

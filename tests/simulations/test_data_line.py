@@ -55,6 +55,7 @@ def test_a_plan_says_it_too(settings: list[str]) -> None:
     assert f"Data: {LINE}" in done.output
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(
     ("experiment", "key", "value"),

@@ -63,6 +63,7 @@ def close(found, wanted, tolerance):
         np.testing.assert_allclose(found.model[name], value, rtol=0, atol=tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "protocol",
     [

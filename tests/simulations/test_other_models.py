@@ -63,6 +63,7 @@ def test_a_run_without_protection_is_averaging_by_hand(
     assert np.abs(found - by_hand(one, other)).max() > 1e-4
 
 
+@pytest.mark.slow
 def test_a_model_of_another_dtype_is_said_once_to_be_trained_in_float32(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

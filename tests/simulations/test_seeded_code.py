@@ -167,6 +167,7 @@ def test_numpys_generator_of_another_kind_is_put_back() -> None:
         legacy.set_bit_generator(before)
 
 
+@pytest.mark.slow
 def test_a_second_run_in_another_thread_is_refused_and_the_first_keeps_its_bits(
     tmp_path: Path,
 ) -> None:

@@ -77,6 +77,7 @@ def bits(result):
     return rounds, {name: values.tobytes() for name, values in result.model.items()}
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("values", [PLAIN, PRIVATE], ids=["plain", "private"])
 def test_an_object_trains_bit_for_bit_as_its_name(here, values, monkeypatch):
     quiet = partial(run, report=False)
@@ -104,6 +105,7 @@ def test_a_file_may_be_given_with_an_object(here):
     assert config["task"] == f"<{__name__}.ObjectTask object>"
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_its_object_and_with_no_other(here):
     whole = run({**PLAIN, "rounds": 4}, task=ObjectTask(), out="whole", report=False)
     run(PLAIN, task=ObjectTask(), out="begun", report=False)
@@ -116,12 +118,14 @@ def test_a_run_goes_on_with_its_object_and_with_no_other(here):
     assert bits(resume("begun", task=ObjectTask, **more)) == bits(whole)
 
 
+@pytest.mark.slow
 def test_a_run_by_name_does_not_go_on_with_an_object(here):
     run(PLAIN, task="object_task:ObjectTask", out="named", report=False)
     with pytest.raises(ConfigError, match=r"task = .*object_task:ObjectTask"):
         resume("named", task=ObjectTask(), overrides=["rounds=3"])
 
 
+@pytest.mark.slow
 def test_a_folder_without_a_fingerprint_takes_the_first_object(here):
     folder = run(PLAIN, task=ObjectTask(), report=False).folder
     (folder / task_records.FINGERPRINT).unlink()
@@ -168,6 +172,7 @@ def test_a_sweep_takes_a_task_by_its_name(here):
     assert frame["test_accuracy"][1] == alone.metrics["test_accuracy"]
 
 
+@pytest.mark.slow
 def test_an_edited_task_is_run_as_it_is_now(here):
     (here / "my.toml").write_text(
         'extends = "fedavg"\nunset = ["data.clients"]\ntask = "object_task:ObjectTask"\n'
@@ -184,6 +189,7 @@ def states():
     return random.getstate(), torch.get_rng_state().tolist(), str(numpy_state["state"])
 
 
+@pytest.mark.slow
 def test_an_interrupt_leaves_a_run_that_goes_on_and_the_generators_as_they_were(here):
     def stop(record):
         raise KeyboardInterrupt
@@ -205,6 +211,7 @@ def _run_apart(folder):
     return run(PLAIN, task=ObjectTask(), out=folder, report=False).summary.engine["name"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform in ("darwin", "win32"), reason="forks a process with torch in it")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_pool_forked_after_a_run_computes_serially_and_comes_back(here):

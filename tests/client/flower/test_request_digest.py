@@ -226,6 +226,7 @@ def other(value):
 METADATA = [field.name for field in ProtoMetadata.DESCRIPTOR.fields]
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize("name", METADATA)
 def test_an_entry_of_the_metadata_is_bound_or_blank(name, channel):

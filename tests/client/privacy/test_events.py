@@ -122,6 +122,7 @@ def test_sampling_never_costs_more_and_is_exact_at_rates_zero_and_one() -> None:
     assert not rdp(PoissonSampledDpEvent(0.0, ONE)).any()
 
 
+@pytest.mark.slow
 def test_amplified_skellam_nears_dp_accountings_gaussian() -> None:
     # With a huge variance and sensitivity Skellam's bound is the Gaussian's alpha / (2 z^2).
     event = PoissonSampledDpEvent(0.05, SkellamDpEvent(1e6, 1e6, 1e12))

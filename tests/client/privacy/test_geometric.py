@@ -124,6 +124,7 @@ def test_one_share_of_240_at_scale_1_has_the_published_epsilon() -> None:
     assert replace(share, share=Fraction(5, 4)).share_epsilon((1,)) == 1.0
 
 
+@pytest.mark.quick_one_in(7)
 @pytest.mark.parametrize("r", [1e-6, 1 / 240, 0.5, 0.999])
 @pytest.mark.parametrize("scale", [1 / 128, 0.999, 1.001, 1000.0, LARGEST])
 def test_the_epsilon_of_one_share_is_right_and_never_below_at_the_extremes(scale, r) -> None:

@@ -29,6 +29,7 @@ def reference_skellam(variance: float, k: int) -> mpmath.mpf:
         return mpmath.exp(-mpmath.mpf(variance)) * mpmath.besseli(k, variance)
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("scale", [1 / 128, 0.05, 0.3, 1.0, 50.0, 1000.0])
 @pytest.mark.parametrize("r", [1 / 240, 0.2, 1.0, 1.25, 7.5, 3000.0])
 def test_geometric_probabilities_are_the_hypergeometric_series(scale, r):

@@ -66,6 +66,7 @@ def test_losses_are_never_below_the_exact_ones_and_hardly_above(law, parameters,
         assert ledger.delta(at) == pytest.approx(exact, rel=1e-3, abs=1e-12)
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize(("law", "parameters"), [("geometric", (3.0, 1.25)), ("skellam", (9.0,))])
 @pytest.mark.parametrize("mirrored", [False, True])
 def test_losses_of_both_directions_are_within_a_step_of_dp_accountings(law, parameters, mirrored):

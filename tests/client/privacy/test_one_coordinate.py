@@ -66,6 +66,7 @@ def walks(dimension: int, length: int) -> list[tuple[int, ...]]:
     ]
 
 
+@pytest.mark.quick_one_in(4)
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize(("dimension", "length", "reach"), [(2, 2, 40), (2, 3, 40), (3, 3, 24)])
 def test_no_walk_tells_more_than_one_coordinate(name, dimension, length, reach):

@@ -157,6 +157,7 @@ def table_masses(sampler: TableSampler) -> dict[int, Fraction]:
     return masses
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_the_table_as_built_has_the_law(law: NoiseLaw) -> None:
     sampler = TableSampler(law)
@@ -180,6 +181,7 @@ def test_the_table_as_built_has_the_law(law: NoiseLaw) -> None:
     assert max(ratios) / min(ratios) - 1 < Fraction(TAU)
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_the_table_leaves_little_to_the_tails(law: NoiseLaw) -> None:
     masses = table_masses(TableSampler(law))

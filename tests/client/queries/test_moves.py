@@ -121,6 +121,7 @@ def test_a_record_moves_each_block_by_what_is_claimed(query, adjacency):
     assert (most == claimed(query, adjacency)).any()
 
 
+@pytest.mark.quick_one_in(7)
 @pytest.mark.parametrize("cap", [1, 2, 4])
 @pytest.mark.parametrize("adjacency", ["zero_out", "replace"])
 @pytest.mark.parametrize("query", QUERIES, ids=lambda q: q.kind)

@@ -176,6 +176,7 @@ def test_a_payload_belongs_to_words_alone():
     Words(column="word").check(SCHEMA, payload=b"ab")
 
 
+@pytest.mark.quick_one_in(7)
 @pytest.mark.parametrize("name", [*SCHEMA.columns, "gone"])
 @pytest.mark.parametrize("query", [q for q, _ in GOOD], ids=[q.kind for q, _ in GOOD])
 def test_what_passes_the_check_is_encoded_and_the_rest_is_refused(query, name):

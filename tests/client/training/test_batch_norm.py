@@ -361,6 +361,7 @@ PER_EXAMPLE = PrivacySpec(
 )
 
 
+@pytest.mark.slow
 def test_frozen_layers_are_trained_example_by_example() -> None:
     task = Toy(FROZEN["a train() that leaves it in eval()"])
     trainer, start = ExampleTrainer(task, STEPS, PER_EXAMPLE), initial_vector(task, 0)

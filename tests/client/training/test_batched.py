@@ -154,6 +154,7 @@ def test_every_model_trains_in_a_group_as_alone(
     assert all(np.abs(delta).max() > 1e-4 for delta, n in zip(wanted, SIZES, strict=True) if n)
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 def test_every_option_and_every_size_goes_together(spec: TrainSpec, device: str) -> None:
     found, wanted = both(Task(mlp), spec, clients(), device)
@@ -161,6 +162,7 @@ def test_every_option_and_every_size_goes_together(spec: TrainSpec, device: str)
     assert not wanted[2].any()
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("model", [mlp, cnn])
 def test_three_rounds_of_averaging_stay_equal(model: Callable[[], nn.Module], device: str) -> None:
     task, spec, data = Task(model), SPECS["everything"], clients()
@@ -359,6 +361,7 @@ def normed() -> nn.Module:
     )
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize(
     ("model", "known"),
     [

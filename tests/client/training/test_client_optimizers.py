@@ -110,6 +110,7 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("make", [mlp, Unused])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_another_optimizer_is_a_hand_run_loop_bit_for_bit(name: str, make: Any) -> None:
@@ -140,6 +141,7 @@ def test_an_optimizer_that_fails_in_a_trial_step_leaves_no_trace() -> None:
     assert np.array_equal(found, by_hand(torch.optim.Adam, spec))
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("kind", ["fast", "batched", "auto"])
 @pytest.mark.parametrize(
     "keys", [{"optimizer": "Adam", "lr": 0.01}, {"micro_batch": 3}], ids=["Adam", "parts"]
@@ -191,6 +193,7 @@ def test_the_gradients_of_parameters_are_put_back() -> None:
     assert parameter.tolist() == pytest.approx([-0.1, -0.1])
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("part", [1, 3, 4, 100])
 @pytest.mark.parametrize("size", [4, None])
 @pytest.mark.parametrize(
@@ -271,6 +274,7 @@ RATES: dict[str, tuple[Any, Any, tuple[int, int], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("name", RATES)
 def test_another_rate_gives_the_bits_of_a_trainer_made_with_it(name: str) -> None:
     kind, make, shape, keys = RATES[name]

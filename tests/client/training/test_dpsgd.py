@@ -150,6 +150,7 @@ DAMAGES: dict[str, Callable[[Tensor, Tensor], Any]] = {
 }
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("name", DAMAGES)
 @pytest.mark.parametrize("where", [0, 1, 17, 39])
 @pytest.mark.parametrize("privacy", [EVERY, LOCAL])
@@ -219,6 +220,7 @@ class Centred(nn.Module):
         return outputs
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("damage", [5, 0])
 def test_a_first_example_that_fails_does_not_hide_that_a_model_mixes(damage: int) -> None:
     class Mixing(Toy):

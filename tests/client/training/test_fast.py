@@ -99,6 +99,7 @@ def never(*arguments: Any) -> None:
     raise AssertionError("the general path was taken")
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
 @pytest.mark.parametrize("spec", [SPECS["plain"], SPECS["everything"]], ids=["plain", "everything"])
 def test_every_layer_trains_as_autograd_does(
@@ -109,6 +110,7 @@ def test_every_layer_trains_as_autograd_does(
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 @pytest.mark.parametrize("model", [mlp, cnn])
 def test_every_option_trains_as_torch_does(model: Callable[[], nn.Module], spec: TrainSpec) -> None:

@@ -98,6 +98,7 @@ def falls_back(task: Any, data: Any, *, name: str = "general") -> None:
     assert wanted.any()
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("model", UNSUPPORTED.values(), ids=UNSUPPORTED.keys())
 def test_other_models_keep_the_general_bits(model: Callable[[], nn.Module]) -> None:
     falls_back(Task(model), images())

@@ -69,6 +69,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DualLayer, "pays", lambda self, count, size, steps: True)
 
 
+@pytest.mark.quick_one_in(6)
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
@@ -85,6 +86,7 @@ def test_every_model_and_schedule_trains_as_autograd_does(
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("steps", [1, 2])
 def test_a_record_that_no_step_reads_has_no_part(steps: int) -> None:
@@ -271,6 +273,7 @@ def test_the_dual_form_is_bounded_in_memory(monkeypatch: pytest.MonkeyPatch) -> 
     assert not layer(784, 200).pays(100, 20, 25)
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("dual", [False, True])
 def test_memory_of_smaller_clients_is_let_go(dual: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DualLayer, "pays", lambda self, count, size, steps: dual)

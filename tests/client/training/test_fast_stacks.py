@@ -282,6 +282,7 @@ def test_products_that_differ_side_by_side_train_clients_by_themselves(
         assert np.array_equal(change, alone)
 
 
+@pytest.mark.slow
 def test_memory_that_grows_does_not_move_a_client_in_it() -> None:
     task, start, spec = Task(wide), initial_vector(Task(wide), 0), SPECS["epochs"]
     counts = [5, 5, 60, 60, 60, 5, 90, 11, 11, 90, 90]

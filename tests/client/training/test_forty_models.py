@@ -61,6 +61,7 @@ def quiet() -> Iterator[None]:
         yield
 
 
+@pytest.mark.quick_one_in(9)
 @pytest.mark.parametrize("one", TRAINED, ids=lambda one: one.name)
 def test_a_model_is_trained_as_plain_pytorch_trains_it(one: Row) -> None:
     before, wanted = trained_plainly(one, SPEC, torch.float64)
@@ -121,6 +122,7 @@ def test_metrics_of_ones_own_are_given_outputs_as_the_model_gives_them(name: str
     assert 0 < made.evaluate(start, one.data())["right"] < COUNT
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("one", REFUSED, ids=lambda one: one.name)
 def test_what_is_not_trained_is_refused_in_one_line(one: Row) -> None:
     def trained() -> None:
@@ -134,6 +136,7 @@ def test_what_is_not_trained_is_refused_in_one_line(one: Row) -> None:
     assert len(str(caught.value).strip().splitlines()) == 1
 
 
+@pytest.mark.quick_one_in(9)
 @pytest.mark.parametrize("one", TRAINED, ids=lambda one: one.name)
 def test_each_example_has_a_gradient_or_the_model_is_refused(one: Row) -> None:
     if one.by_example in ("", "coins"):

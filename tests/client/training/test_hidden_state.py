@@ -243,6 +243,7 @@ CHANGES: dict[str, Callable[[Any, Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("what", CHANGES)
 def test_a_model_s_place_in_its_batch_changes_nothing_for_it(what: str) -> None:
     assert farthest(OddTask(CHANGES[what])) <= 1.0000001

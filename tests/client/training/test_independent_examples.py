@@ -94,6 +94,7 @@ SEEN: dict[str, Callable[[], Owned]] = {
 }
 
 
+@pytest.mark.quick_one_in(4)
 @pytest.mark.parametrize("name", SEEN)
 def test_one_example_moves_a_sum_by_a_clip_at_most(name: str) -> None:
     inputs, targets = records()

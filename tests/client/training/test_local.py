@@ -99,6 +99,7 @@ SPECS = {
 }
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 def test_one_client_equals_centralised_sgd(spec: TrainSpec) -> None:
     start = initial_vector(Toy(), 0).astype(np.float64)

@@ -175,6 +175,7 @@ def test_a_model_kept_by_its_task_is_taken_as_copies() -> None:
     np.testing.assert_array_equal(initial_vector(task, 0), start)
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("make", [old_spectral_norm, spectral_norm])
 def test_a_spectral_norm_is_that_of_the_weights_loaded(make: Any) -> None:
     task = MadeTask(make)

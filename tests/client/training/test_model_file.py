@@ -176,6 +176,7 @@ def trained(make: Callable[[], nn.Module], path: Path) -> tuple[LocalTrainer, np
     return trainer, vector
 
 
+@pytest.mark.quick_one_in(4)
 @pytest.mark.parametrize("make", ZOO.values(), ids=ZOO.keys())
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_the_file_loads_strictly_and_predicts_as_the_trainer_does(make, tmp_path: Path) -> None:

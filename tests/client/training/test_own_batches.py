@@ -132,6 +132,7 @@ def predicted(task: InPlace, start: np.ndarray) -> object:
 USES = [local, fast, batched, evaluated, tried_out, predicted]
 
 
+@pytest.mark.quick_one_in(7)
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_records_are_as_they_were_after(kind: str, use: Callable[..., object]) -> None:

@@ -152,6 +152,7 @@ def test_one_backward_pass_gives_what_a_loop_gives(name: str, count: int) -> Non
     assert each.way == "vmap"
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("narrow", [False, True])
 @pytest.mark.parametrize("name", ["linear without bias", "mlp", "in place", "few positions"])
 def test_large_float32_products_of_layers_are_onednn_s_where_mkl_is_narrow(
@@ -207,6 +208,7 @@ def test_examples_of_a_convolution_taken_one_after_another_are_measured_alike(
     assert torch.allclose(found, clipped_rows(rows[[0, 2, 3, 4]], CLIP), rtol=0, atol=1e-10)
 
 
+@pytest.mark.quick_one_in(4)
 @pytest.mark.parametrize("least", [1, 1 << 20], ids=["one by one", "over patches"])
 @pytest.mark.parametrize("unseen", [1e9, float("nan")], ids=["large", "nan"])
 def test_what_no_window_reaches_has_no_part_in_a_norm(
@@ -241,6 +243,7 @@ def test_only_models_that_draw_coins_have_them_drawn(monkeypatch: pytest.MonkeyP
         assert len(drawn) == times
 
 
+@pytest.mark.quick_one_in(4)
 @pytest.mark.parametrize("name", SHAPES)
 def test_norms_are_exact(name: str) -> None:
     make, shape = SHAPES[name]
@@ -276,6 +279,7 @@ class Summing(nn.Module):
         return self.layer(x).sum(1)[:, :3]
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("outputs", [4, 40])
 @pytest.mark.parametrize("scale", [1e2, 1e5, 1e7, 1e8, 1e9, 1e10, 1e12, 1e15])
 def test_positions_that_cancel_do_not_take_an_example_beyond_the_clip(
@@ -363,6 +367,7 @@ class Folded(nn.Module):
         return torch.tanh(self.layer(x.flatten(0, 1))).unflatten(0, x.shape[:2])
 
 
+@pytest.mark.quick_one_in(4)
 @pytest.mark.parametrize("name", OTHERS)
 def test_any_other_model_is_taken_example_by_example(name: str) -> None:
     flat = flatten(seeded(OTHERS[name]))
@@ -448,6 +453,7 @@ def test_zero_gradients_are_no_division_by_zero(layerwise: bool) -> None:
     assert torch.allclose(found, expected, rtol=0, atol=1e-10)
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("name", ["mlp", "convolution: padding", "convolution: whole image"])
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 @pytest.mark.parametrize("layerwise", [True, False])

@@ -62,6 +62,7 @@ def test_counter_mode_is_taken_without_a_gcm_that_fills_buffers(monkeypatch):
     assert not prg._gcm_is_faster.__wrapped__()
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize(("version", "case"), [*vectors()])
 @pytest.mark.usefixtures("way")
 def test_masks_are_those_of_the_vectors_and_of_the_reference(version, case):
@@ -126,6 +127,7 @@ def test_a_stream_runs_from_any_segment_again_and_cut_short(version):
         assert buffer[:size] == whole[number * SEGMENT :][:size]
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("bits", [16, 20, 64])
 @pytest.mark.parametrize("version", [2, 3])
 def test_sums_of_streams_are_those_of_their_masks(bits, version):
@@ -146,6 +148,7 @@ def test_more_streams_than_are_opened_at_once_are_all_added():
     assert total.tolist() == expected.tolist()
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("bits", [16, 20, 64])
 @pytest.mark.parametrize("threads", [2, 3])
 @pytest.mark.parametrize("version", [2, 3])

@@ -141,6 +141,7 @@ def test_drawn_neighbours_are_k_others(lab, n, data):
     assert public_graph(session) is None
 
 
+@pytest.mark.slow
 def test_neighbours_are_drawn_uniformly(lab):
     n, k, draws = 11, 4, 4000
     session = lab.session(n, degree=k, threshold=1, mode=ServerMode.MALICIOUS)

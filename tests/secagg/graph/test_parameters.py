@@ -56,6 +56,7 @@ def published(row):
 # --- published numbers -----------------------------------------------------------------------
 
 
+@pytest.mark.quick_one_in(7)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: "-".join(row.values()))
 def test_counting_isolated_clients_only_gives_the_published_numbers(row):
     assert smallest_sparse(assumptions(**asked(row)), isolation_only=True) == published(row)
@@ -157,7 +158,7 @@ small = st.builds(
 
 
 @given(small)
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 def test_the_search_finds_what_enumeration_finds(a):
     feasible = ((k, t) for k in range(1, a.n - 1) for t in range(1, k + 1) if holds(a, k, t))
     first = next(feasible, None)
@@ -170,7 +171,7 @@ def test_the_search_finds_what_enumeration_finds(a):
 
 
 @given(small)
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 def test_where_a_sparse_graph_can_do_the_complete_one_can(a):
     assume(smallest_sparse(a) is not None)
     weight = 2 if a.server is MALICIOUS else 1
@@ -216,7 +217,7 @@ def test_the_closed_groups_term_bounds_how_often_a_client_is_closed_in():
 
 
 @given(st.data())
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_tails_agree_with_fractions_within_their_error_bound(data):
     population = data.draw(st.integers(1, 400))
     good = data.draw(st.integers(0, population))
@@ -233,7 +234,7 @@ def test_tails_agree_with_fractions_within_their_error_bound(data):
 
 
 @given(st.data())
-@settings(max_examples=200)
+@settings(max_examples=65)
 def test_a_bound_met_exactly_is_met_and_one_just_below_is_not(data):
     population = data.draw(st.integers(2, 40))
     good = data.draw(st.integers(1, population))
@@ -267,7 +268,7 @@ def test_tails_of_large_populations_are_within_their_error_bound(sizes):
 
 
 @given(st.integers(2, 60), st.integers(0, 20), st.integers(1, 30), st.data())
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_the_sum_over_closed_groups_agrees_with_fractions(n, c, k, data):
     assume(c < n and k < n)
     t = data.draw(st.integers(1, k))
@@ -341,7 +342,7 @@ def test_known_thresholds_of_complete_graphs(n, dropout, corruption, expected):
 
 
 @given(st.integers(2, 80), st.floats(0, 1), st.floats(0, 1), st.sampled_from(SERVERS))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=65, deadline=None)
 def test_a_complete_graph_stands_its_colluders_and_dropouts_or_none_does(n, drop, corrupt, server):
     gone = math.floor(Fraction(drop).limit_denominator(10**9) * n)
     c = colluders_in(n, n, corrupt, server)
@@ -414,7 +415,7 @@ def test_a_refusal_says_when_nothing_is_small_enough():
     st.floats(0, 1),
     st.sampled_from(SERVERS),
 )
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=65)
 def test_what_a_refusal_calls_feasible_is_the_most_that_is(n, more, dropout, corruption, server):
     roster = n + more
 
@@ -517,7 +518,7 @@ fractions = st.floats(0, 0.3)
 
 
 @given(st.integers(20, 400), fractions, fractions, fractions, st.sampled_from(SERVERS), st.data())
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=25)
 def test_easier_assumptions_never_ask_for_a_larger_degree(
     n, dropout, corruption, less, server, data
 ):
@@ -542,7 +543,7 @@ def test_easier_assumptions_never_ask_for_a_larger_degree(
 
 
 @given(st.integers(3, 300), fractions, fractions, st.sampled_from(SERVERS))
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=25)
 def test_chosen_parameters_are_accepted_by_clients_with_the_same_policy(
     n, dropout, corruption, server
 ):

@@ -92,6 +92,7 @@ def tenth(n):
     return Deal(n, graph.threshold, gone=range(3, n, 10)), max(1, graph.colluders)
 
 
+@pytest.mark.quick_one_in(4)
 @pytest.mark.parametrize("n", [20, 50, 100, 200, pytest.param(499, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("many", [False, True], ids=["one liar", "c liars"])
 def test_errors_of_liars_are_located_once_and_the_liars_named(n, many):
@@ -131,6 +132,7 @@ SCHEMES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("count", [1, 3])
 def test_whatever_liars_change_is_located_once(scheme, count):

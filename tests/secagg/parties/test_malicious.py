@@ -208,6 +208,7 @@ def test_a_threshold_of_neighbours_must_have_signed_and_ones_own_does_not_count(
         client.unmask(enough)
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize(
     "damage", ["none", "zeros", "repeated", "another request", "another set", "another session"]
 )
@@ -301,6 +302,7 @@ def test_a_replay_from_another_session_is_refused_at_every_stage(lab, session, s
     assert play.finish().survivors == session.cohort
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("stage", STAGES)
 def test_any_damage_to_a_message_is_refused_at_every_stage(lab, session, stage):
     play = lab.Play(session).until(stage)
@@ -326,6 +328,7 @@ def test_any_damage_to_a_message_is_refused_at_every_stage(lab, session, stage):
     play.server.receive(index, said)
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_client_may_be_a_new_process_at_every_stage(lab, session, stage):
     """The state before a stage and the record after it give the same bytes, or none."""

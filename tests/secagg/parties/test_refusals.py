@@ -116,6 +116,7 @@ def test_random_bytes_are_refused_everywhere(lab, stage):
     play.close()
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("change", [{"run_id": b"x"}, {"round": 2}, {"attempt": 1}])
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("as_bytes", [True, False])

@@ -171,6 +171,7 @@ def test_losing_a_clients_neighbours_ends_the_session_by_name(lab, mode):
     assert error.value.client in session.cohort
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("mode", ServerMode)
 def test_clients_cut_off_early_are_dropouts_and_the_others_go_on(lab, mode):
     session = make(lab, n=60, degree=6, threshold=3, mode=mode)
@@ -191,6 +192,7 @@ def spoil(message, rng):
     return dataclasses.replace(message, shares=table.tobytes())
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("mode", ServerMode)
 @pytest.mark.parametrize("liars", [1, 2])
 def test_wrong_shares_are_decoded_around_and_named(lab, mode, liars):
@@ -241,6 +243,7 @@ def server_peak(lab, n, degree):
     return peak
 
 
+@pytest.mark.slow
 def test_server_memory_follows_the_edges_and_not_the_square_of_the_cohort(lab):
     small, large = (server_peak(lab, n, 10) for n in (60, 240))
     assert large < 5 * small

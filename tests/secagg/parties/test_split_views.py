@@ -94,6 +94,7 @@ def splits(n, victim, colluders):
         yield views
 
 
+@pytest.mark.quick_one_in(4)
 @pytest.mark.parametrize(("n", "threshold"), [(9, 6), (8, 5), (6, 4)])
 @pytest.mark.parametrize("offset", [-1, 0, 1])
 def test_a_split_view_opens_a_vector_exactly_from_the_bound_on(lab, n, threshold, offset):
@@ -138,6 +139,7 @@ def signed_views(lab, play, sides, crooked):
     return answers
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize(("n", "threshold"), [(9, 6), (8, 5), (6, 4), (7, 4)])
 @pytest.mark.parametrize("offset", [-1, 0, 1])
 def test_with_confirm_the_bound_is_one_higher_and_below_it_a_side_refuses(
@@ -230,6 +232,7 @@ def isolated_vector(play, around, answers, victim):
     return session.ring.reduce(vector)
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize(
     ("n", "degree", "threshold"),
     [(150, 14, 6), pytest.param(1000, 68, 46, marks=pytest.mark.slow)],

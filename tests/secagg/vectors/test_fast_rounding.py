@@ -119,7 +119,7 @@ def test_pieces_do_not_share_coins():
             assert abs(np.corrcoef(pieces[i], pieces[j])[0, 1]) < 0.03
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.integers(1, 300),
     st.floats(1e-30, 1e30),
@@ -140,7 +140,7 @@ def test_one_pass_keeps_the_sensitivity_and_the_bound(
         assert np.abs(found).max() <= code.bound
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.integers(1, 300),
     st.floats(-10, 10),
@@ -164,6 +164,7 @@ def test_vectors_about_the_clip_keep_the_sensitivity(
     assert np.abs(found).max() <= code.bound
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("rotation", [None, bytes(range(32))], ids=["plain", "rotated"])
 @pytest.mark.parametrize("norm", [0.3, 1.0, 50.0, 1e15])
 def test_one_pass_agrees_with_clipping_and_encoding(norm, rotation):

@@ -35,6 +35,7 @@ OUTSIDE = {
 }
 
 
+@pytest.mark.quick_one_in(4)
 @pytest.mark.parametrize("ideal", [False, True], ids=["masked", "ideal"])
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_a_contribution_outside_the_ring_is_refused_and_the_right_one_can_follow(lab, ideal, name):

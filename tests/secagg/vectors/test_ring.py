@@ -15,6 +15,7 @@ def reference_pack(values, bits):
     return total.to_bytes((len(values) * bits + 7) // 8, "little")
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("bits", range(1, 65))
 def test_packing_is_the_big_integer_of_all_words(bits):
     ring, rng = Ring(bits), np.random.default_rng(bits)

@@ -84,6 +84,7 @@ def test_many_vectors_do_not_overflow_their_type(monkeypatch, most):
     assert (found == expected).all()
 
 
+@pytest.mark.slow
 def test_the_largest_sum_of_one_type_fits_it():
     most = vector_sum._MOST_NARROW
     total, largest = VectorSum(1), np.full(1, 32767.0, np.float32)

@@ -180,6 +180,7 @@ def test_frames_have_a_row_for_each_value(query: Query) -> None:
     np.testing.assert_array_equal(frame["low"], made.interval(0.9).low.ravel())
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("query", [q for q in ALL if q.kind != "words"], ids=NAMES[:-1])
 @pytest.mark.parametrize(
     ("cell", "noise"),

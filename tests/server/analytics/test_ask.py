@@ -157,6 +157,7 @@ def test_words_are_as_many_sums_as_rounds_and_their_epsilons_add_up(tmp_path):
 KILLS = ["asked", "contributions", "sum", "survived", "kept sum", "kept answer", "torn line"]
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("seeded", [True, False], ids=["seeded", "system"])
 @pytest.mark.parametrize("draft", [COUNT, WORDS], ids=["count", "words"])
 @pytest.mark.parametrize("kill", KILLS)

@@ -73,6 +73,7 @@ def test_what_a_query_costs_is_said_with_what_is_left_and_what_fits():
     check(Budget(1.0, DELTA), spent, count(0.06))
 
 
+@pytest.mark.slow
 def test_a_renyi_budget_says_what_fits():
     budget = Budget(1.0, DELTA, "renyi")
     spent = [count(0.1)] * 4
@@ -221,6 +222,7 @@ def priced(shape: tuple[int, ...], epsilon: float, law: IntegerLaw) -> IntegerNo
     return (pure if law == "geometric" else gaussian).receipt(shape)
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("analysts", [100, pytest.param(500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rule", ["sum", "renyi"])
 def test_adaptive_analysts_never_exceed_the_rule(rule, analysts):

@@ -55,6 +55,7 @@ def test_auto_takes_the_smaller_deviation_of_the_published_table(
     assert chosen == both["geometric" if geometric <= skellam else "skellam"]
 
 
+@pytest.mark.quick_one_in(7)
 @pytest.mark.parametrize("law", ["geometric", "skellam"])
 @pytest.mark.parametrize("moves", [(1,), (1,) * 12, (4096,) * 3, (1, 7, 50), (100, 100)])
 @pytest.mark.parametrize("target", [0.02, 1.0, 6.0])
@@ -93,6 +94,7 @@ def test_a_pure_scale_never_costs_more_than_epsilon(whole):
         assert whole / noise.scale <= target
 
 
+@pytest.mark.slow
 def test_the_choice_is_the_same_in_whatever_order_blocks_come():
     ordered = calibrate((1, 2, 3, 4), epsilon=1.0, delta=DELTA)
     assert calibrate((4, 2, 1, 3), epsilon=1.0, delta=DELTA) == ordered

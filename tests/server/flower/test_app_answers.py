@@ -62,6 +62,7 @@ def test_the_same_question_has_the_stored_answer(tmp_path):
     np.testing.assert_array_equal(first.values, again.values)
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize(
     "changed",
     [

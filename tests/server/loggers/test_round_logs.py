@@ -173,6 +173,7 @@ HANGING = "import time\ntime.sleep(600)\n"
 DYING = "import os\nos.abort()\n"
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize(
     ("code", "said"),
     [(FAILING, "it is down"), (HANGING, "too long"), (DYING, "exit code -6")],

@@ -56,6 +56,7 @@ def test_a_tenth_of_epsilon_less_is_still_hopeless(found: dict[str, list[str]]) 
     assert hopeless([f"privacy.epsilon={epsilon - 0.1:g}"])
 
 
+@pytest.mark.slow
 def test_where_an_option_sets_epsilon_the_same_option_is_pasted_behind_it(
     found: dict[str, list[str]],
 ) -> None:
@@ -68,6 +69,7 @@ def test_where_an_option_sets_epsilon_the_same_option_is_pasted_behind_it(
                     ).hopeless  # fmt: skip
 
 
+@pytest.mark.slow
 def test_rounds_are_named_where_the_noise_is_given_and_one_less_is_hopeless() -> None:
     given = experiment("rounds=2", "privacy.noise_multiplier=8", "data.clients=100",
                        "sampling.cohort=100")  # fmt: skip
@@ -98,6 +100,7 @@ def test_delta_follows_the_number_of_clients() -> None:
     assert math.log10(delta) == pytest.approx(round(math.log10(delta)))
 
 
+@pytest.mark.slow
 def test_nothing_is_named_that_protects_nobody() -> None:
     given = experiment("privacy.epsilon=0.001", "data.clients=2", "sampling.cohort=2", "rounds=1")
     near = nearest_settings(HopelessPlan(given, 2, 10**7))

@@ -55,6 +55,7 @@ def planned(*overrides: str) -> PlannedRun:
     return PlannedRun(experiment, NODES, DIMENSION, asked)
 
 
+@pytest.mark.slow
 def test_a_policy_that_fits_its_experiment_refuses_nothing():
     assert refusals(planned(), policy_of(**FITS)) == []
 
@@ -78,12 +79,14 @@ ONE_KEY = {
 }
 
 
+@pytest.mark.quick_one_in(4)
 @pytest.mark.parametrize("key", ONE_KEY)
 def test_the_one_key_that_refuses_a_run_is_named_with_its_value(key):
     found = refusals(planned(), policy_of(**FITS | {key: ONE_KEY[key]}))
     assert [(each.key, each.value) for each in found] == [(key, ONE_KEY[key])]
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("key", sorted(ONE_KEY.keys() - {"corruption"}))
 def test_what_is_to_be_written_into_the_policy_cures_it(key):
     content = FITS | {key: ONE_KEY[key]}
@@ -131,6 +134,7 @@ def answered(run: PlannedRun, policy: ClientPolicy) -> int:
     return run.experiment.rounds
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("epsilon", [0.9, 1.0, 1.7, 2.6, 3.0, 3.3])
 def test_a_budget_ends_after_as_many_rounds_as_a_nodes_own_record_admits(epsilon):
     run, policy = planned(), policy_of(**FITS | {"max_epsilon": epsilon})

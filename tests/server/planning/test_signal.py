@@ -48,6 +48,7 @@ def test_no_noise_is_no_reason() -> None:
     assert not whole_run(noise(0.0), 1, CLIENTS).hopeless
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize(
     ("name", "population", "dimension", "accuracy"),
     [
@@ -70,6 +71,7 @@ def test_shipped_experiments_that_were_measured_to_learn_are_not_hopeless(
     assert found.nearest == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clients", [pytest.param(10, marks=SLOW), 20])
 def test_few_clients_under_client_level_noise_are_hopeless(clients: int) -> None:
     given = [f"data.clients={clients}", f"sampling.cohort={clients}", "privacy.epsilon=3"]

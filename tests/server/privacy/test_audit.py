@@ -68,6 +68,7 @@ def test_guesses_take_the_highest_and_the_lowest_scores() -> None:
     assert guesses.correct(scores, [True, False, False, True, True]) == 3
 
 
+@pytest.mark.slow
 def test_counts_are_planned_from_the_settings_alone() -> None:
     one, two = (plan_guesses(1000, 1.0, delta=1e-5) for _ in range(2))
     assert one == two
@@ -86,12 +87,14 @@ def test_a_second_count_could_contradict_the_upper_bound() -> None:
     assert 0.2 < present(test.disproof.detects) < 0.4
 
 
+@pytest.mark.slow
 def test_too_few_slots_cannot_contradict_it() -> None:
     test = TwoTests.of(100, 1.0, 4.753, delta=1e-5)
     assert test.largest < 4.753
     assert test.disproof.detects is None
 
 
+@pytest.mark.slow
 def test_two_bounds_at_half_the_risk_each_hold_together() -> None:
     test = TwoTests.of(400, 2.0, 2.0, delta=1e-5, confidence=0.9)
     scores = np.arange(400.0)

@@ -99,6 +99,7 @@ def test_the_noise_of_local_training_is_found_by_example() -> None:
     assert 1.99 <= accountant.get_epsilon(1e-5) <= 2.0 + 1e-6
 
 
+@pytest.mark.slow
 def test_the_noise_of_a_lot_is_found_by_example() -> None:
     units = {"train": ExampleUnit(0.07)}
     plan = PLAN | {"examples": lambda privacy: units, "sampling": SamplingSpec(kind="everyone")}
@@ -111,6 +112,7 @@ def test_the_noise_of_a_lot_is_found_by_example() -> None:
     assert figures["release"].value < figures["sum"].value < figures["local"].value
 
 
+@pytest.mark.slow
 def test_calibration_matches_the_design_page() -> None:
     # epsilon_release 3.0 needs z / sqrt(f) >= 1.86; by Renyi divergences alone it would be 2.08.
     privacy = PrivacySpec(epsilon=3.0, honest_fraction=0.8)

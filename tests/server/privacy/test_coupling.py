@@ -209,6 +209,7 @@ def test_sums_of_discrete_gaussian_shares_are_coupled_by_way_of_one() -> None:
     assert Ledger("zero_out").compose(small, 50).accounted(1e-6).accountant == "rdp"
 
 
+@pytest.mark.slow
 def test_other_events_of_a_ledger_are_composed_with_a_coupled_one() -> None:
     ledger = Ledger("zero_out").compose(WIDE, 3).compose(GaussianDpEvent(1.0), 2)
     assert ledger.epsilon(1e-5) == pytest.approx(analytic_epsilon(5**-0.5, 1e-5), rel=1e-4)

@@ -82,6 +82,7 @@ def test_more_dropouts_than_assumed_cost_more_and_say_so(caplog) -> None:
     assert found.value > 1.2 * honest
 
 
+@pytest.mark.slow
 def test_the_rate_that_is_named_is_the_one_that_is_charged_where_it_costs_no_more() -> None:
     book = rounds(digits(groups=25), 6, survived=5)
     release(book)

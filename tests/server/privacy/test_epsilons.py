@@ -109,6 +109,7 @@ def test_a_trusted_server_s_abandoned_rounds_cost_a_little() -> None:
     assert often == pytest.approx(Ledger("zero_out").compose(event, 40).epsilon(1e-5), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_fixed_cohorts_of_a_trusted_server_are_drawn_without_replacement() -> None:
     fixed = Sampling("fixed", 1.0, 0.0, population=400, cohort=100)
     found = all_figures(terms(model="central"), ONE, fixed, 1e-5, masked=True)["release"]
@@ -118,6 +119,7 @@ def test_fixed_cohorts_of_a_trusted_server_are_drawn_without_replacement() -> No
     assert found.adjacency == "replace"
 
 
+@pytest.mark.quick_one_in(4)
 @pytest.mark.parametrize(
     ("privacy", "sampled"),
     [
@@ -176,6 +178,7 @@ def pair_of(shift: int, variance: float, q: float) -> tuple[dict, dict]:
     return base, moved
 
 
+@pytest.mark.quick_one_in(4)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize(
     ("shift", "variance", "q", "rounds"),
@@ -197,6 +200,7 @@ def test_both_directions_of_the_release_lie_above_exact_distributions(
 # By example.
 
 
+@pytest.mark.slow
 def test_the_lot_of_distributed_dp_sgd_is_amplified_for_the_server_too() -> None:
     found = terms(ExampleUnit(q=0.01), records=True)
     whole, guaranteed, share = (skellam_event(found["train"], n) for n in (100, 80, 1))
@@ -305,6 +309,7 @@ def test_impossible_units_are_refused(unit: dict) -> None:
         ExampleUnit(**unit)
 
 
+@pytest.mark.slow
 def test_sampling_again_what_was_sampled_is_weaker_than_two_rounds_of_it() -> None:
     # A smaller lot costs less, and no lot at all the whole sum.
     spent = [values(terms(ExampleUnit(q=q), records=True))["sum"] for q in (0.01, 0.1, 1.0)]

@@ -78,6 +78,7 @@ def of_noise(part: float, rounds: int = 10) -> float:
     return analytic_epsilon(Z * math.sqrt(part / rounds), 1e-2)
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize(("cohort", "part"), [(2, 1 / 2), (4, 3 / 4), (10, 9 / 10)])
 def test_a_fellow_client_faces_all_shares_but_its_own(cohort: int, part: float) -> None:
     found = epsilon(asked(book(), *[cohort] * 10))
@@ -144,6 +145,7 @@ def test_groups_leave_a_fellow_client_the_noise_of_the_others() -> None:
     assert epsilon(ledger) == pytest.approx(of_noise(1.0), rel=2e-3)
 
 
+@pytest.mark.quick_one_in(4)
 @pytest.mark.parametrize(
     ("fraction", "cohort", "colluders", "shares"),
     [(1.0, 4, False, 3), (0.5, 4, False, 1), (0.6, 4, False, 2), (0.5, 4, True, 2)],

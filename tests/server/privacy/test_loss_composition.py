@@ -30,6 +30,7 @@ def parts(distribution: Any) -> list[Any]:
     return [distribution._pmf_remove, distribution._pmf_add]
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("made", ONES.values(), ids=ONES)
 def test_a_composition_is_that_of_dp_accounting(made: Callable[[], Any]) -> None:
     one = made()

@@ -329,6 +329,7 @@ def by_groups(groups: int, rounds: int = 10, size: int = 40, fail: int = 0) -> R
     return book
 
 
+@pytest.mark.slow
 def test_a_release_of_groups_carries_the_noise_of_all_of_them() -> None:
     one, four = by_groups(1), by_groups(4)
     # Four times the variance: the noise multiplier is doubled for outsiders ...
@@ -358,6 +359,7 @@ def test_groups_that_fail_change_no_figure() -> None:
     assert values(by_groups(4, fail=3)) == values(by_groups(4))
 
 
+@pytest.mark.slow
 def test_the_share_of_rounds_opened_because_of_one_bounds_every_group() -> None:
     """By enumeration: five others, each out, or in one of two groups, surviving or not."""
     population, q, dropout, groups = 6, 0.7, 0.25, 2
@@ -400,12 +402,14 @@ def test_without_noise_no_client_and_no_kind_has_a_finite_figure() -> None:
     assert {bound.value for bound in book.kind_figures("train").values()} == {math.inf}
 
 
+@pytest.mark.slow
 def test_kind_of_sum_alone_costs_no_more_than_all_kinds() -> None:
     book = play(play(ledger(evaluation=1.0), 2), 2, kind="evaluate")
     alone, whole = book.kind_figures("train"), book.figures()
     assert all(0 < alone[name].value <= whole[name].value for name in whole)
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize(
     ("line", "message"),
     [

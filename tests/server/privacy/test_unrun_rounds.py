@@ -100,6 +100,7 @@ def test_known_cohorts_cost_what_the_whole_run_costs(observer):
     assert ended.ledger.figures()[observer].value < 0.8 * found.value, "the control: the odometer"
 
 
+@pytest.mark.quick_one_in(4)
 @pytest.mark.parametrize("kind", ["poisson", "fixed", "everyone", "once"])
 def test_releases_cost_what_those_of_all_rounds_cost(kind: Kind):
     ended, full = Run(kind, DONE), Run(kind, ROUNDS).ledger.figures()
@@ -164,6 +165,7 @@ def test_rounds_that_were_abandoned_and_attempts_stay_charged():
     assert drawn.whole(DONE + 1)["release"].participations == ROUNDS - 1
 
 
+@pytest.mark.slow
 def test_dropouts_beyond_the_assumed_ones_are_charged_in_the_rounds_that_are_left_too():
     done = ROUNDS - 3
     books = Run("poisson", done), Run("poisson", ROUNDS), Run("poisson", done)

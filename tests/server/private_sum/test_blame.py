@@ -183,6 +183,7 @@ def accepted(values: dict[str, Any], overrides: Iterable[str] = ()) -> Experimen
         return str(error).partition(" (see")[0]
 
 
+@pytest.mark.slow
 def test_every_key_can_be_unset_by_each_way_of_saying_so() -> None:
     """On the command line, in a file that extends, in a sweep's list and in its grid of values."""
     for key, default in defaults().items():

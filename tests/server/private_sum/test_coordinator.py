@@ -130,6 +130,7 @@ UNPACKED = {
 }
 
 
+@pytest.mark.quick_one_in(4)
 @pytest.mark.parametrize("kind", ["as it was", *UNPACKED])
 def test_an_unpacked_contribution_is_refused_as_its_bytes_would_be(kind, caplog):
     environment, session = FixedAnswers(), []
@@ -176,6 +177,7 @@ def flipped(content):
     return bytes(data)
 
 
+@pytest.mark.quick_one_in(4)
 @pytest.mark.parametrize("stage", ["advertise", "share", "contribute"])
 @pytest.mark.parametrize("kind", list(RUBBISH))
 def test_a_client_that_answers_rubbish_is_a_dropout_of_that_stage(stage, kind):
@@ -465,6 +467,7 @@ def odd_request(**privacy):
     return ModelRequest(question, asked.payload)
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("odd", ODD)
 @pytest.mark.parametrize("noise", NOISES)
 def test_under_privacy_nothing_odd_about_an_update_shows_at_the_server(odd, noise):
@@ -486,6 +489,7 @@ def test_under_privacy_nothing_odd_about_an_update_shows_at_the_server(odd, nois
     assert np.linalg.norm(left, order) == pytest.approx(SENT.get(odd, 0.0), abs=1e-3)
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("odd", ODD)
 def test_without_privacy_an_unusable_update_drops_out_and_no_other_does(odd):
     environment = OddAnswers(ODD[odd])

@@ -55,6 +55,7 @@ def test_patience_ends_where_a_second_reading_ends(values, patience, least):
     assert found == second_reading(values, patience, least)
 
 
+@pytest.mark.slow
 @given(st.lists(figures, max_size=12), st.sampled_from(["max", "min"]))
 def test_best_round_is_the_first_of_the_largest_or_smallest_finite_values(values, mode):
     best = BestSoFar(spec(mode=mode, min_delta=100.0), lines(*values)).best

@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -90,6 +90,7 @@ def test_record_with_more_fields_is_another_record():
 FLOATS = st.floats(allow_nan=False)
 
 
+@settings(max_examples=40)
 @given(st.dictionaries(st.sampled_from(["test_a", "federated_b"]), FLOATS), st.floats(0))
 def test_any_line_survives_the_file(tmp_path_factory, metrics, epsilon):
     folder = RunFolder(tmp_path_factory.mktemp("run"))

@@ -127,6 +127,7 @@ def test_nothing_but_the_page_decides_on_colours():
     }
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize(
     "broken",
     [

@@ -214,6 +214,7 @@ def test_a_cell_that_fails_ends_with_exit_code_1_and_a_table(in_odd, tmp_path):
     assert (tmp_path / "out" / "results.csv").exists()
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_written_is_named_at_the_end(in_odd, tmp_path, monkeypatch):
     def full(*arguments):
         raise OSError(28, "No space left on device")
@@ -327,6 +328,7 @@ def test_figures_are_added_to_a_finished_folder_and_nothing_is_played(
     assert all(after[name] == wanted[name] for name in PAPER)
 
 
+@pytest.mark.slow
 def test_figures_of_what_was_not_played_whole_are_refused_in_a_line(in_odd, tmp_path):
     def said(*arguments):
         done = CliRunner().invoke(app, list(map(str, arguments)))
@@ -349,6 +351,7 @@ def test_figures_of_what_was_not_played_whole_are_refused_in_a_line(in_odd, tmp_
     assert "not all was played; go on with zerosum attack --resume" in said("report", broken)
 
 
+@pytest.mark.slow
 def test_plots_are_files_beside_a_latex_table_and_a_reference(in_odd, tmp_path):
     out = tmp_path / "out"
     done = attack(*QUIET, "--plots", "pdf", "--workers", 1, "--out", out)
@@ -360,6 +363,7 @@ def test_plots_are_files_beside_a_latex_table_and_a_reference(in_odd, tmp_path):
     assert attack(*QUIET, "--plots", "gif").exit_code == 2
 
 
+@pytest.mark.slow
 def test_a_folder_of_before_there_was_a_filter_goes_on(in_odd, tmp_path):
     out = tmp_path / "out"
     broken = attack(ODD, "--set", "odd.what=raise", "--workers", 1, "--out", out)
@@ -372,6 +376,7 @@ def test_a_folder_of_before_there_was_a_filter_goes_on(in_odd, tmp_path):
     assert "broken on purpose" in again.output
 
 
+@pytest.mark.slow
 def test_no_line_of_the_table_is_wider_than_80_columns(in_odd, tmp_path):
     done = attack(*QUIET, "--workers", 1, "--out", tmp_path / "out")
     table = done.output.split("Further metrics")[0]

@@ -109,6 +109,7 @@ def test_arrays_are_of_the_types_and_shapes_that_the_page_says(setting, lacks, o
     check(scene.view, type(scene.view).__name__, lacks, scene.truth)
 
 
+@pytest.mark.slow
 def test_sums_over_nodes_are_of_the_types_and_shapes_that_the_page_says(one_thread):
     setting = AskedSumsSetting("arrays", clients=4, trials=2)
     scene = setting.play(Curious(), Defense("masked", "double"), 0)

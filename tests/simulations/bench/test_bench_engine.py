@@ -162,6 +162,7 @@ def test_the_command_writes_a_row_for_each_engine_and_says_which_peers_are_not_t
         assert f"{name} is left out: not installed: pip install" in result.output
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
@@ -230,6 +231,7 @@ def test_an_engine_that_takes_too_long_is_named_then_given_up_and_ended(workload
     assert told[0].startswith("waiting for bare, 0 s of at most 0.1")
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("privacy", [_OPEN, _PROTECTED])
 def test_our_rows_are_whole_rounds_of_a_simulation(workload, tmp_path, privacy):
     experiment = experiment_of(workload, 1, privacy)
@@ -344,6 +346,7 @@ def test_operations_of_a_round_are_those_of_its_products(tmp_path, model, expect
     assert Workload(model, str(tmp_path)).flops() == pytest.approx(expected, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="needs /proc")
 def test_memory_of_children_counts():
     script = "import subprocess,sys;x=bytearray(b'a')*30_000_000;"

@@ -9,6 +9,7 @@ from zerosum.simulations.bench.noise import run as noise
 from zerosum.simulations.commands.main import app
 
 
+@pytest.mark.slow
 def test_every_law_is_drawn_by_table_and_by_rejection_and_shares_by_jumps():
     found = noise(deviations=[5.0], count=20_000, few=20, repetitions=1, opendp=False)
     assert found["opendp"] is None

@@ -25,6 +25,7 @@ def test_cpu_seconds_are_those_of_the_process_and_its_children() -> None:
     assert took("import time; time.sleep(0.5)").cpu_s < 0.5
 
 
+@pytest.mark.slow
 def test_the_first_line_is_timed_and_silence_is_none() -> None:
     late = took("import time; time.sleep(0.3); print('now', flush=True); time.sleep(0.3)")
     assert late.first_line_s is not None
@@ -37,6 +38,7 @@ def test_a_command_that_fails_is_no_measurement() -> None:
         took("import sys; print('why'); sys.exit(3)")
 
 
+@pytest.mark.slow
 def test_a_command_that_does_not_end_is_ended() -> None:
     with pytest.raises(BenchError, match="did not end"):
         took("import time; time.sleep(60)", time_limit=0.2)

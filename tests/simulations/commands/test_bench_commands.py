@@ -53,6 +53,7 @@ def test_a_session_gives_the_right_sum_and_every_figure(server, degree, dropout)
     json.dumps(found)
 
 
+@pytest.mark.slow
 def test_sharing_changes_no_bytes_and_is_said():
     alone, shared = (session(n=6, d=20, degree="complete", share=share) for share in (False, True))
     assert (alone["sharing"], shared["sharing"]) == (False, True)
@@ -60,6 +61,7 @@ def test_sharing_changes_no_bytes_and_is_said():
     assert shared["sum_correct"]
 
 
+@pytest.mark.slow
 def test_the_server_alone_is_measured_apart():
     found = measure("memory", {"n": 8, "d": 50, "degree": "complete", "dropout": 0.25})
     assert found["survivors"] == 6
@@ -88,6 +90,7 @@ def test_sparse_sessions_that_assume_no_dropout_name_their_liars():
     assert "does not match its commitment" in control["failure"]
 
 
+@pytest.mark.slow
 def test_more_liars_than_survivors_are_refused():
     with pytest.raises(BenchError, match="--liars 9: there are 7 survivors"):
         measure("liars", {"n": 8, "d": 5, "dropout": 0.2, "liars": 9, "repeats": 1})
@@ -100,6 +103,7 @@ def test_an_option_that_would_be_ignored_is_refused(other):
     assert "measure different things" in " ".join(result.output.split())
 
 
+@pytest.mark.slow
 def test_the_command_tells_what_liars_cost(tmp_path):
     path = tmp_path / "found.json"
     arguments = ["--n", "30", "--d", "20", "--liars", "1", "--repeats", "1", "--json", str(path)]
@@ -116,6 +120,7 @@ def test_a_session_is_set_beside_what_its_primitives_take():
     assert 0 < found["primitives"]["server_unmask_cpu_s"] < found["server_unmask_cpu_s"]
 
 
+@pytest.mark.slow
 def test_a_vector_takes_as_many_bytes_as_its_bits_ask_for():
     ring = session(n=4, d=1000, degree="complete", bits=16)
     assert ring["ring_bits"] == 18
@@ -229,6 +234,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
     assert "create it first" in result.output
 
 
+@pytest.mark.slow
 def test_a_private_step_is_measured_beside_the_plain_one():
     found = dpsgd(batch=3, seconds=0.0)
     methods = {"plain", "per-example", "per-example-float64"}

@@ -236,6 +236,7 @@ def test_the_command_prints_tables_and_writes_json(tmp_path, folder):
     assert "0.3438 of 0.5358 (64.2 % used)" in said
 
 
+@pytest.mark.slow
 def test_mistakes_are_one_line_and_exit_code_2(tmp_path):
     write_private(tmp_path / "counters.json", b"{")
     (tmp_path / "policy.toml").write_text("min_cohort = 2\ncorruption = 0.0\nmax_epsilon = 0.001\n")
@@ -263,6 +264,7 @@ def test_costs_beyond_any_bound_are_no_epsilon(tmp_path):
     assert np.isinf(present(FileStore(tmp_path).spent)).all()
 
 
+@pytest.mark.slow
 def test_a_run_that_has_not_begun_has_no_ledger(tmp_path, folder):
     there = copied(folder, tmp_path / "run")
     (there / LEDGER).unlink()

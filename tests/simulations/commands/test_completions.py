@@ -68,6 +68,7 @@ def test_a_word_is_completed(words: list[str], expected: list[str]) -> None:
     assert sorted(values(*words)) == sorted(expected)
 
 
+@pytest.mark.slow
 def test_all_keys_are_completed_with_their_sections() -> None:
     bare = [value for value in values("run", "--set", "") if value.endswith("=")]
     assert bare == [f"{key}=" for key in all_keys()]
@@ -118,6 +119,7 @@ def test_files_and_folders_are_left_to_the_shell(words: list[str], kind: str) ->
     assert [(item.type, item.value) for item in items(*words)] == [(kind, words[-1])]
 
 
+@pytest.mark.quick_one_in(4)
 @pytest.mark.parametrize(
     ("broken", "printed"),
     [
@@ -182,6 +184,7 @@ def test_a_script_is_installed_once_where_the_shell_reads_it(
     assert start.read_text() == text
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="its environment is text")
 def test_a_word_in_no_encoding_has_no_completion() -> None:
     code = "from zerosum.simulations.commands.entry import main; main()"

@@ -98,6 +98,7 @@ def test_a_command_that_computes_nothing_loads_no_heavy_library(arguments: list[
     assert loaded(arguments) == []
 
 
+@pytest.mark.slow
 def test_a_heavy_library_that_is_loaded_is_told() -> None:
     assert loaded(["--version"], more="import matplotlib") == ["matplotlib"]
 
@@ -107,6 +108,7 @@ def test_a_dry_run_loads_what_it_computes_with_alone() -> None:
     assert loaded(["run", "--dry-run"]) == ["torch", "dp_accounting", "scipy", "flwr"]
 
 
+@pytest.mark.slow
 def test_a_run_says_what_it_begins_before_it_loads_torch() -> None:
     code = (
         "import sys; sys.modules['torch'] = None; "  # so that it cannot be loaded
@@ -137,6 +139,7 @@ STARTED = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 def test_output_to_a_full_disk_ends_in_one_line() -> None:
     def full(module: str) -> subprocess.CompletedProcess[str]:
@@ -150,6 +153,7 @@ def test_output_to_a_full_disk_ends_in_one_line() -> None:
     assert "Traceback" in full("main").stderr  # without the module that is tested
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_streams_that_are_closed_are_not_missed(closed: str) -> None:
     code = STARTED.format(module="entry").replace("'list'", "'run', 'nonsense'")
@@ -161,6 +165,7 @@ def test_streams_that_are_closed_are_not_missed(closed: str) -> None:
     assert "2>&-" in closed or ended.stderr.startswith("error: experiment 'nonsense' is neither")
 
 
+@pytest.mark.slow
 def test_a_file_that_the_system_refuses_ends_it_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     code = STARTED.format(module="entry").replace("'list'", "'compare', 'n' * 300")

@@ -78,6 +78,7 @@ def test_an_unknown_option_is_a_mistake(words: tuple[str, ...]) -> None:
     assert "--no-such-option" in refused(*words, "--no-such-option")
 
 
+@pytest.mark.quick_one_in(7)
 @pytest.mark.parametrize("words", NUMBERS, ids=" ".join)
 def test_a_word_for_a_number_is_a_mistake(words: tuple[str, ...]) -> None:
     assert "many" in refused(*words)
@@ -89,6 +90,7 @@ def test_a_json_file_in_no_folder_is_a_mistake(words: tuple[str, ...], tmp_path:
     assert "create it first" in refused(*words, *given, "--json", str(tmp_path / "no" / "file"))
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize(
     "words",
     [
@@ -141,6 +143,7 @@ def test_a_mistake_ends_with_2(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_json_to_standard_output_is_alone_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,7 @@ def test_all_commands_are_walked() -> None:
     assert {"zerosum keys new", "zerosum roster add", "zerosum query plan"} < paths
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize(("command", "context"), COMMANDS)
 def test_every_argument_and_option_has_a_meaning(command: click.Command, context: Context) -> None:
     page = click.unstyle(help_page(command, context, WHOLE))
@@ -65,6 +66,7 @@ def test_every_argument_and_option_has_a_meaning(command: click.Command, context
             assert not first.endswith("...")
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize(("command", "context"), COMMANDS)
 def test_no_line_is_wider_than_the_terminal_and_no_text_is_lost(
     command: click.Command, context: Context
@@ -110,6 +112,7 @@ def test_help_that_typer_loses_is_given_back() -> None:
     assert "Its meaning." in help_page(command, context, WHOLE)
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize(("command", "context"), COMMANDS)
 def test_each_command_answers_both_spellings_of_help(
     command: click.Command, context: Context

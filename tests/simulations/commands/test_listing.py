@@ -23,6 +23,7 @@ def listed(*words: str) -> list[list[str]]:
     return [line.split("\t") for line in done.output.splitlines()]
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_piped_kind_is_a_line_a_name_and_each_says_what_it_is(kind: str) -> None:
     rows = listed(kind)
@@ -31,6 +32,7 @@ def test_a_piped_kind_is_a_line_a_name_and_each_says_what_it_is(kind: str) -> No
     assert all(" " not in name for name, _ in rows)
 
 
+@pytest.mark.slow
 def test_all_kinds_are_listed_with_the_kind_beside_the_name() -> None:
     rows = listed()
     assert {row[1] for row in rows} == set(KINDS)

@@ -112,7 +112,7 @@ def test_larger_cohorts_get_sparse_graphs(protocol: str) -> None:
 @pytest.mark.parametrize(
     ("overrides", "rest", "words"),
     [
-        ([], {"dimension": 10_000_000}, "times as long as all they can learn"),
+        (["rounds=2"], {"dimension": 10_000_000}, "times as long as all they can learn"),
         (["privacy.noise_multiplier=0.3"], {}, "epsilon_release"),
         (["privacy.delta=0.01"], {}, "1/population"),
         (["privacy.top_up=false"], {}, "epsilon_release is infinite"),
@@ -130,6 +130,7 @@ def test_a_good_setting_has_no_warnings() -> None:
     assert found.warnings == ()
 
 
+@pytest.mark.slow
 def test_examples_are_counted_where_they_are_the_unit() -> None:
     found = planned(source="mnist-dpsgd", population=100, dimension=810)
     values = found.values
@@ -166,6 +167,7 @@ def test_the_command_prints_a_table_and_writes_json(tmp_path) -> None:
     assert values["warnings"]
 
 
+@pytest.mark.slow
 def test_no_task_is_resolved_where_both_sizes_are_given() -> None:
     found = planned("task=nowhere:nothing", dimension=100)
     assert found.values["dimension"] == 100
@@ -186,4 +188,6 @@ def test_sizes_beyond_any_run_are_refused_at_once(overrides, sizes, words) -> No
 
 
 def test_a_model_larger_than_memory_is_planned() -> None:
-    assert planned(dimension=10**10).values["bytes_up_per_client"] > 10**10
+    # Without noise: with so little of it for so many, cures would be looked for, for seconds.
+    values = planned("privacy.model=none", "privacy.noise_multiplier=0", dimension=10**10).values
+    assert values["bytes_up_per_client"] > 10**10

@@ -49,6 +49,7 @@ def zerosum(*words: object):
     return CliRunner().invoke(app, list(map(str, words)))
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -85,6 +86,7 @@ def test_mistake_is_one_line_and_leaves_nothing(folder, arguments, message):
     assert not (folder / "runs").exists()
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -112,6 +114,7 @@ def test_mistake_in_a_plan_is_one_line_that_names_its_key(folder, change, messag
     assert not (folder / "runs").exists()
 
 
+@pytest.mark.slow
 def test_question_that_does_not_fit_is_told_what_would(folder):
     first = ["query", "count", "--epsilon", 0.94, "--budget", 1, *COMMON, "--out", "q"]
     assert zerosum(*first).exit_code == 0
@@ -191,6 +194,7 @@ def test_help_fits_into_eighty_columns(words, monkeypatch):
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_template_of_a_schema_is_made_of_the_header_alone(folder):
     assert zerosum("schema", "data.csv", "--out", "schema.toml").exit_code == 0
     text = (folder / "schema.toml").read_text()

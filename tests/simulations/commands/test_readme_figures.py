@@ -147,6 +147,7 @@ def test_the_command_writes_both_pages(repository, monkeypatch):
     assert all((repository / path).read_text() == text for path, text in pages(repository))
 
 
+@pytest.mark.slow
 def test_a_page_with_other_figures_than_the_file_is_found(repository, monkeypatch):
     monkeypatch.setattr(check_docs, "ROOT", repository)
     stale = [line for line in check_docs.generated() if "other figures" in line]

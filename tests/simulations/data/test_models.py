@@ -12,6 +12,7 @@ from zerosum.simulations.data.models import make_model
 IMAGES = [(1, 28, 28), (1, 14, 14), (1, 8, 8), (3, 32, 30), (1, 4, 4)]
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("shape", [*IMAGES, (5,)])
 @pytest.mark.parametrize("name", ["linear", "mlp", "cnn"])
 def test_outputs_have_one_row_an_input(name: str, shape: tuple[int, ...]) -> None:

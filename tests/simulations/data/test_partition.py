@@ -27,6 +27,7 @@ def assert_exact_cover(split: Partition, count: int, clients: int) -> None:
     assert np.array_equal(np.sort(np.concatenate(parts(split))), np.arange(count))
 
 
+@pytest.mark.slow
 @given(
     kind=st.sampled_from(["iid", "dirichlet", "shards"]),
     count=st.integers(1, 300),

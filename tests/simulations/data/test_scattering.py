@@ -45,6 +45,7 @@ def direct(image: np.ndarray) -> np.ndarray:
     return np.stack([weights @ one @ weights.T for one in maps])
 
 
+@pytest.mark.slow
 def test_features_are_averaged_moduli_of_two_orders() -> None:
     drawn = images(1)
     expected = direct(drawn[0, 0].astype(np.float64))
@@ -66,6 +67,7 @@ def test_wavelets_have_no_mean_and_point_everywhere() -> None:
         assert np.abs((np.array(angles) - expected + 180) % 360 - 180).max() < 12
 
 
+@pytest.mark.slow
 def test_each_image_is_described_on_its_own() -> None:
     drawn = images()
     whole = scattering(drawn)
@@ -75,6 +77,7 @@ def test_each_image_is_described_on_its_own() -> None:
     assert np.isfinite(scattering(np.zeros((1, 1, 28, 28), dtype=np.float32))).all()
 
 
+@pytest.mark.slow
 def test_turning_an_image_turns_its_channels_and_moving_it_changes_little() -> None:
     drawn = images(1)[:, 0]
     here = _scattered(torch.from_numpy(drawn))[0]
@@ -96,6 +99,7 @@ def test_images_that_do_not_scatter_are_refused() -> None:
         transformed(collection, DataSpec(project=2, directions="strokes"))
 
 
+@pytest.mark.slow
 def test_strokes_are_centred_and_the_same_every_time() -> None:
     drawn = strokes(20, 28, seed=1)
     assert np.array_equal(drawn, strokes(20, 28, seed=1))
@@ -107,6 +111,7 @@ def test_strokes_are_centred_and_the_same_every_time() -> None:
     assert np.abs(off).max() < 2
 
 
+@pytest.mark.slow
 def test_projections_have_norm_one_and_are_kept_on_disk(tmp_path) -> None:
     records = Records(images(6), np.arange(6) % 2)
     collection = Collection(records, records, 2)

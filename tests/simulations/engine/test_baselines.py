@@ -112,6 +112,7 @@ def test_a_baseline_is_the_run_of_its_client_alone(run, settings) -> None:
     assert min(abs(a - b) for a in losses for b in losses if a is not b) > 3e-3  # no two are alike
 
 
+@pytest.mark.slow
 def test_noise_clip_and_masks_are_none_of_theirs(run) -> None:
     plain = run(Shifted(), name="plain")
     private = run(
@@ -124,6 +125,7 @@ def test_noise_clip_and_masks_are_none_of_theirs(run) -> None:
     assert figures[0] == figures[1]
 
 
+@pytest.mark.slow
 def test_sums_of_gradients_are_descent_on_the_whole_lot(run) -> None:
     records = sum(len(Shifted().records(index)[1]) for index in range(CLIENTS))
     private = {"delta": 0.001, "clip": 1.0, "noise_multiplier": 1.0, "unit": "example"}
@@ -147,6 +149,7 @@ def test_sums_of_gradients_are_descent_on_the_whole_lot(run) -> None:
         assert line["metrics"]["test_loss"] == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.quick_one_in(4)
 @pytest.mark.parametrize(
     ("settings", "pooled", "alone"),
     [
@@ -161,6 +164,7 @@ def test_all_records_are_passed_over_as_often_as_by_the_run(run, settings, poole
     assert (found["pooled"]["rounds"], found["alone"]["rounds"]) == (pooled, alone)
 
 
+@pytest.mark.slow
 def test_the_runs_own_files_keep_their_bits(run) -> None:
     with_them = run(Shifted(), name="with")
     without = run(Shifted(), "baselines=false", name="without")
@@ -170,6 +174,7 @@ def test_the_runs_own_files_keep_their_bits(run) -> None:
     assert "baselines" not in json.loads((without.folder / SUMMARY).read_text())
 
 
+@pytest.mark.slow
 def test_workers_change_nothing(run) -> None:
     batches = "training.batch_size=5"
     alone = run(Shifted(), batches, name="alone")
@@ -177,6 +182,7 @@ def test_workers_change_nothing(run) -> None:
     assert (alone.folder / BASELINES).read_bytes() == (many.folder / BASELINES).read_bytes()
 
 
+@pytest.mark.slow
 def test_data_sets_are_pooled_as_tensors_are(run) -> None:
     class Own(TensorDataset):
         """Not read as tensors, for a subclass may give other items."""
@@ -208,6 +214,7 @@ def test_a_resumed_run_trains_none_twice_and_ends_with_the_same_bytes(run, monke
     assert trained == [1, 2]
 
 
+@pytest.mark.slow
 def test_more_rounds_are_other_baselines(run) -> None:
     result = run(Shifted())
     before = lines(result)
@@ -218,12 +225,14 @@ def test_more_rounds_are_other_baselines(run) -> None:
     assert before[0]["metrics"] != after[0]["metrics"]
 
 
+@pytest.mark.slow
 def test_they_can_be_asked_for_afterwards(run) -> None:
     result = run(Shifted(), "baselines=false", name="later")
     later = api.resume(result.folder, overrides=["baselines=true"], report=False)
     assert later.summary.baselines == run(Shifted(), name="at-once").summary.baselines
 
 
+@pytest.mark.slow
 def test_of_many_clients_a_sample_follows_from_the_seed(run) -> None:
     many = {"training": {"steps": 1, "batch_size": "all"}, "rounds": 1}
     drawn = [
@@ -235,6 +244,7 @@ def test_of_many_clients_a_sample_follows_from_the_seed(run) -> None:
     assert drawn[0] == sorted(drawn[0])
 
 
+@pytest.mark.slow
 def test_clients_that_fail_or_have_nothing_are_counted_apart(run) -> None:
     task = Shifted()
     task.failing, task.empty = {0}, {1}
@@ -245,6 +255,7 @@ def test_clients_that_fail_or_have_nothing_are_counted_apart(run) -> None:
     assert found["pooled"]["records"] == len(Shifted().records(2)[1])
 
 
+@pytest.mark.slow
 def test_a_diverged_baseline_is_no_figure(run) -> None:
     with pytest.raises(api.NothingLearntError) as ended:
         run(Shifted(), "training.lr=1e6", "training.epochs=50", "training.weight_decay=1.0")
@@ -253,6 +264,7 @@ def test_a_diverged_baseline_is_no_figure(run) -> None:
     assert "diverged" in found["pooled"]["error"]
 
 
+@pytest.mark.slow
 def test_a_figure_without_a_value_costs_no_other(run) -> None:
     class Undefined(Shifted):
         def test_metrics(self, outputs, targets):
@@ -287,6 +299,7 @@ COMPONENTS = [
 ]
 
 
+@pytest.mark.slow
 def test_public_components_are_those_of_the_run_also_on_a_resume(tmp_path) -> None:
     result = api.run("digits", overrides=[*COMPONENTS, "baselines=true"], out=tmp_path / "run",
                      report=False)  # fmt: skip

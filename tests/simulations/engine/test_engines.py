@@ -150,6 +150,7 @@ def test_a_run_is_the_same_wherever_its_clients_are_computed(tmp_path, name):
         assert outcome(other)[0] != outcome(one)[0]
 
 
+@pytest.mark.quick_one_in(4)
 @pytest.mark.parametrize("workers", [1, 2, 3, 16])
 @pytest.mark.parametrize("count", [0, 1, 7, 100, 1000])
 def test_parts_of_a_cohort_hold_each_client_once_and_shrink_towards_its_end(
@@ -280,6 +281,7 @@ class Ours(Exception):
     """A mistake in the engine, not in a client."""
 
 
+@pytest.mark.slow
 def test_an_error_of_the_engine_ends_the_run(monkeypatch):
     def fails(*_):
         raise Ours("a bug")
@@ -299,6 +301,7 @@ def test_an_error_of_the_engine_ends_the_run(monkeypatch):
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.slow
 def test_a_caller_that_stops_early_leaves_a_pool_that_goes_on():
     work, clients = works()
     engine = pool(Toy())

@@ -105,6 +105,7 @@ def test_drawn_identities_are_the_same_keys_each_time_they_are_made() -> None:
     assert roster_of(DrawnIdentities(0)) is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_only_who_is_asked_has_data_and_state(tmp_path: Path) -> None:
     settings = ["data.clients=100_000", "sampling.cohort=12", "rounds=2", "engine=serial"]
@@ -115,6 +116,7 @@ def test_only_who_is_asked_has_data_and_state(tmp_path: Path) -> None:
     assert len(environment._parties) < 30
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_records_may_stay_in_a_mapped_file(tmp_path: Path) -> None:
     count = 400
@@ -137,6 +139,7 @@ def test_records_may_stay_in_a_mapped_file(tmp_path: Path) -> None:
     assert models[0] == models[1]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_lines_of_a_session_are_forgotten_with_it(tmp_path: Path) -> None:
     settings = ["data.clients=12", "sampling.kind=everyone", "rounds=3", "engine=serial"]

@@ -72,6 +72,7 @@ def answers_of(processes, *orders, shared=None):
         return [(answered.order.steps, answered.number, answered.answer) for answered in answers]
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize(
     ("step", "lost", "reason", "survives"),
     [
@@ -100,6 +101,7 @@ def test_a_worker_that_dies_is_replaced_in_its_place(start):
     assert (after != before, place) == (True, 0)
 
 
+@pytest.mark.slow
 def test_workers_that_never_start_fail_every_order(start):
     def prepare(place):
         raise SystemExit(4)
@@ -116,6 +118,7 @@ def test_what_orders_share_is_that_of_their_own_call(start):
         assert [answer for _, _, answer in answers] == [shared] * 2
 
 
+@pytest.mark.slow
 def test_a_caller_that_stops_ends_the_workers_at_work_and_no_others(start):
     processes = start(2)
     answers = processes.answers(deque([Steps(("pid", "sleep")), Steps(("pid",))]))
@@ -126,6 +129,7 @@ def test_a_caller_that_stops_ends_the_workers_at_work_and_no_others(start):
     assert other == pids[1]
 
 
+@pytest.mark.slow
 def test_idle_workers_end_by_themselves_once_their_pipe_is_closed():
     """A fork that held the other end of a pipe would wait for ever, and be killed after a while."""
     processes: WorkerProcesses[Steps] = WorkerProcesses(prepare, 2, "fork", grace_seconds=30)

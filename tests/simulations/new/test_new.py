@@ -89,6 +89,7 @@ def test_columns_and_classes_are_read_off_a_table(tmp_path, monkeypatch, one_thr
     assert simulated(made.folder, monkeypatch).metrics["test_accuracy"] > 0.5
 
 
+@pytest.mark.slow
 def test_values_are_regressed_on(tmp_path, monkeypatch, one_thread):
     rows = [f"{i % 17},{i % 5},{2000.5 * (i % 17) + 300 * (i % 5)}" for i in range(100)]
     made = make_app(tmp_path / "prices-app", asked(write(tmp_path / "p.csv", ["a,b,price", *rows])))
@@ -114,6 +115,7 @@ def test_values_are_regressed_on(tmp_path, monkeypatch, one_thread):
     assert measured["mean_absolute_error"].tolist() == [0.0], "a file that is too small to split"
 
 
+@pytest.mark.slow
 def test_numbers_that_are_filled_are_named_when_an_app_is_made_and_in_each_run(
     tmp_path, monkeypatch, one_thread
 ):
@@ -125,6 +127,7 @@ def test_numbers_that_are_filled_are_named_when_an_app_is_made_and_in_each_run(
     assert "12 records are public" in said
 
 
+@pytest.mark.slow
 def test_texts_are_inputs_by_the_categories_that_the_code_declares(
     tmp_path, monkeypatch, one_thread
 ):
@@ -146,6 +149,7 @@ def test_texts_are_inputs_by_the_categories_that_the_code_declares(
     )
 
 
+@pytest.mark.slow
 def test_how_a_table_is_read_can_be_said(tmp_path):
     rows = [f"{i},{'?' if i % 9 == 4 else i % 5},{i % 2}" for i in range(40)]
     data = write(tmp_path / "t.csv", ["a,b,label", *rows])
@@ -183,6 +187,7 @@ def test_names_of_columns_and_classes_are_code_whatever_they_are():
     assert max(map(len, literal([str(number) for number in range(200)]).splitlines())) < 100
 
 
+@pytest.mark.slow
 def test_odd_names_in_a_table_run(tmp_path, monkeypatch, one_thread):
     labels = ['"a ""quoted"" one"', "$name", "日本"]
     rows = [f"{i},{i % 4},{labels[i % 3]}" for i in range(30)]
@@ -192,6 +197,7 @@ def test_odd_names_in_a_table_run(tmp_path, monkeypatch, one_thread):
     assert simulated(made.folder, monkeypatch).summary["rounds_abandoned"] == 0
 
 
+@pytest.mark.slow
 def test_arrays_of_an_npz_are_told_apart(tmp_path, monkeypatch, one_thread):
     rng = np.random.default_rng(0)
     arrays: dict[str, Any] = {
@@ -205,6 +211,7 @@ def test_arrays_of_an_npz_are_told_apart(tmp_path, monkeypatch, one_thread):
     assert simulated(made.folder, monkeypatch).summary["rounds_abandoned"] == 0
 
 
+@pytest.mark.slow
 def test_images_of_any_size_and_colour_are_brought_to_one(tmp_path, monkeypatch, one_thread):
     for number, size in enumerate([(200, 100), (30, 50), (64, 64)] * 5):
         folder = tmp_path / "photos" / ("cat" if number % 2 else "dog")
@@ -254,6 +261,7 @@ BAD_NAMES = {
 }
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("name", list(BAD_NAMES))
 def test_a_name_that_cannot_be_is_refused_in_one_line(tmp_path, name):
     (tmp_path / "taken").mkdir()
@@ -298,6 +306,7 @@ def refused_data(folder):
     }
 
 
+@pytest.mark.slow
 def test_data_that_fit_no_app_are_refused_in_one_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     expected = refused_data(tmp_path)
@@ -310,6 +319,7 @@ def test_data_that_fit_no_app_are_refused_in_one_line(tmp_path, monkeypatch):
     assert sorted(entry.name for entry in tmp_path.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_what_fails_half_way_leaves_nothing(tmp_path, monkeypatch):
     def full(folder, made):
         (folder / "pyproject.toml").write_text("half")
@@ -322,6 +332,7 @@ def test_what_fails_half_way_leaves_nothing(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_task_says_where_it_looked_for_its_data(tmp_path, monkeypatch):
     data = write(tmp_path / "people.csv", people())
     made = make_app(tmp_path / "moved-app", asked(data, "ill"))
@@ -362,6 +373,7 @@ def deployed(folder, policy, files):
     ).run()
 
 
+@pytest.mark.slow
 def test_a_node_trains_on_its_own_file_where_its_policy_names_the_task(
     tmp_path, monkeypatch, one_thread
 ):

@@ -72,6 +72,7 @@ def test_the_hospitals_app_learns_under_noise_with_patients_as_the_unit(
     assert "always class" not in page
 
 
+@pytest.mark.slow
 def test_what_the_code_states_of_numbers_is_of_the_public_records_alone(tmp_path: Path) -> None:
     names = hospitals(tmp_path)
     before = made_of(tmp_path, "one-app").found
@@ -128,6 +129,7 @@ def test_a_record_moves_its_own_input_and_no_other(tmp_path: Path) -> None:
     assert after.abs().max() <= 5
 
 
+@pytest.mark.slow
 def test_an_edited_label_that_reads_an_input_is_refused(tmp_path: Path) -> None:
     names = hospitals(tmp_path)
     code = made_of(tmp_path, "edited-app").folder / "edited_app" / "data.py"
@@ -137,6 +139,7 @@ def test_an_edited_label_that_reads_an_input_is_refused(tmp_path: Path) -> None:
         task.data(ClientInfo(index=0, count=4, node_config={"data-path": names[0]}))
 
 
+@pytest.mark.slow
 def test_a_node_that_holds_out_trains_on_what_the_simulation_gives_its_client(
     tmp_path: Path,
 ) -> None:
@@ -156,6 +159,7 @@ def test_a_node_that_holds_out_trains_on_what_the_simulation_gives_its_client(
             own.data(text)
 
 
+@pytest.mark.slow
 def test_a_file_that_lacks_a_declared_column_counts_it_as_missing(tmp_path: Path) -> None:
     names = hospitals(tmp_path)
     pd.read_csv(names[1]).drop(columns="bp").to_csv(names[1], index=False)
@@ -174,6 +178,7 @@ MADE = [
 ]
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize(("kind", "privacy"), MADE, ids=["-".join(each) for each in MADE])
 def test_every_app_and_what_its_files_advise_is_not_hopeless(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, privacy: str
@@ -207,6 +212,7 @@ def command_of(keys: dict[str, Any]) -> list[str]:
     return words + (["--kind", str(keys["kind"])] if "kind" in keys else [])
 
 
+@pytest.mark.slow
 def test_what_plan_would_call_hopeless_is_refused_with_the_cure(tmp_path: Path) -> None:
     hospitals(tmp_path)
     with pytest.raises(ConfigError, match=r"with 4 clients: hopeless: .*--privacy patient"):
@@ -235,6 +241,7 @@ def test_a_policy_admits_the_run_it_was_made_for_and_no_second_one(tmp_path: Pat
     assert spent <= limit < 2 * spent
 
 
+@pytest.mark.quick_one_in(4)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

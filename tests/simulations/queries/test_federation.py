@@ -95,6 +95,7 @@ def test_masked_sums_give_the_answers_of_trusted_ones_bit_for_bit(tmp_path, serv
         assert not np.array_equal(f.ask(ALL[1]).noisy, answers["ideal"][0].noisy)
 
 
+@pytest.mark.slow
 def test_trusted_sum_of_many_clients_is_that_of_their_messages(tmp_path, monkeypatch):
     answers = []
     for most in (1000, 1):
@@ -208,6 +209,7 @@ def test_folder_is_one_process_alone(tmp_path):
         federation(tmp_path / "q")
 
 
+@pytest.mark.slow
 def test_plan_is_answered_in_order_and_resumed_for_free(tmp_path):
     path = csv(tmp_path)
     plan = {"rule": "plan", "queries": [ALL[1], ALL[6], ALL[3]], "budget": 6.0}
@@ -235,6 +237,7 @@ class Killed(BaseException):
     pass
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("stage", [2, 5, 8, 11, 15])
 def test_plan_that_dies_at_a_charge_is_resumed_to_the_same_answers(tmp_path, monkeypatch, stage):
     queries = [ALL[0], ALL[6]]
@@ -321,6 +324,7 @@ def asked_until_refused(folder, rule):
             asked += 1
 
 
+@pytest.mark.slow
 def test_rule_renyi_admits_divergences_at_its_one_order(tmp_path):
     # By hand: alpha = 22, B as in the design, and the closed form of a geometric move of 1.
     alpha, a = 22, math.exp(-0.05)

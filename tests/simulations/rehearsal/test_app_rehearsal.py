@@ -337,6 +337,7 @@ def test_without_a_policy_nodes_accept_anything_and_are_told_so(rehearse):
     assert policy.budget_unit == "client"
 
 
+@pytest.mark.slow
 def test_the_server_that_is_typed_is_the_only_one_that_nodes_accept(rehearse):
     rehearse("--server", "malicious")
     assert policy_of(rehearse).servers == ["malicious"]
@@ -401,6 +402,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("what", MISTAKES)
 def test_what_such_an_app_cannot_do_is_one_line_and_exit_2(what, own, rehearse, monkeypatch):
     given, said = MISTAKES[what]

@@ -44,11 +44,13 @@ def rehearse(clinics, tmp_path, monkeypatch):
     return rehearse
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("settings", [[], ["privacy.noise_multiplier=5"]])
 def test_what_the_policy_admits_is_started(rehearse, settings):
     assert STARTED in rehearse(*settings).output
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize(
     ("setting", "words"),
     [

@@ -63,8 +63,8 @@ def asked(kept, app, nodes, folder):
     return serve(grid, context)
 
 
-def test_the_sample_is_answered_and_each_node_says_what_it_spent(tmp_path, clinic, monkeypatch):
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+@pytest.mark.slow
+def test_the_sample_is_answered_and_each_node_says_what_it_spent(tmp_path, clinic):
     kept, nodes = kept_of(clinic, tmp_path / "out"), setting(clinic)
     answers = asked(kept, clinic, nodes, tmp_path)
     (kept.nodes / "supernode1.log").write_text(
@@ -119,6 +119,7 @@ def test_a_node_without_a_folder_is_asked_for(clinic):
         node_files(clinic, setting(clinic, nodes=4))
 
 
+@pytest.mark.slow
 def test_answers_are_told_once_each_and_an_ended_rehearsal_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["zerosum", "rehearse", "app"])
     simulated(tmp_path)

@@ -170,6 +170,7 @@ def record(number):
     }
 
 
+@pytest.mark.slow
 def test_a_rehearsal_says_each_round_and_what_it_waits_for(watched, monkeypatch):
     monkeypatch.setattr(watch, "QUIET_SECONDS", 0.03)
     log = watched.built.folder / "supernode0.log"

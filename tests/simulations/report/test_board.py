@@ -222,6 +222,7 @@ def run(tmp_path_factory) -> RunFolder:
     return RunFolder.open(folder)
 
 
+@pytest.mark.slow
 def test_a_run_s_pages_have_the_figures_of_its_summary(run: RunFolder) -> None:
     given = board_of_run(run)
     summary = run.read_summary()

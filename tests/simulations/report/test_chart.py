@@ -41,6 +41,7 @@ def said(value: float) -> str:
     return f"<{value:g}>"
 
 
+@pytest.mark.slow
 @given(st.lists(FINITE, max_size=6))
 @example([5e-324])
 def test_linear_axis_holds_all_values_between_few_round_numbers(numbers: list[float]) -> None:

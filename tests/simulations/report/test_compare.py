@@ -66,6 +66,7 @@ def by_label(comparison):
     return {method.label: method for method in comparison.methods}
 
 
+@pytest.mark.slow
 def test_runs_that_differ_by_the_seed_alone_are_one_method(comparison):
     assert list(comparison.differences) == ["server.optimizer", "privacy.noise_multiplier"]
     assert [len(method.runs) for method in comparison.methods] == [3] * 5
@@ -228,6 +229,7 @@ def test_long_labels_stay_within_the_figure_of_a_paper(tmp_path):
         assert legend.get_window_extent().x1 > figure.bbox.x1
 
 
+@pytest.mark.slow
 def test_with_plots_each_figure_is_a_file_and_the_reference_that_of_the_citation_file(
     comparison, tmp_path
 ):

@@ -47,6 +47,7 @@ def test_so_many_clients_as_it_names_are_not_hopeless_and_one_less_is(
         assert len(hopeless_caution(changed)) == said
 
 
+@pytest.mark.slow
 def test_a_run_with_little_noise_is_not_called_so(tmp_path: Path) -> None:
     done = run(tmp_path / "run", "data.clients=10", "privacy.noise_multiplier=0.1")
     assert not any("Hopeless" in said for said in after_run(done))

@@ -57,6 +57,7 @@ def _inflated(stream: bytes) -> bytes:
         return b""
 
 
+@pytest.mark.slow
 def test_words_of_a_pdf_are_text_in_an_embedded_truetype_font(chart: Chart) -> None:
     document = paper.paper_file(chart, "pdf")
     assert b"/CIDFontType2" in document  # TrueType; Type 3, the default, is refused by journals
@@ -83,6 +84,7 @@ def test_words_of_an_svg_are_text(chart: Chart) -> None:
     assert "50 %" in found
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("kind", ["pdf", "svg", "png"])
 def test_the_same_chart_gives_the_same_bytes(chart: Chart, kind: str) -> None:
     assert paper.paper_file(chart, kind) == paper.paper_file(chart, kind)

@@ -296,6 +296,7 @@ def test_nothing_asked_yet_has_a_page(tmp_path: Path) -> None:
     assert not page.open
 
 
+@pytest.mark.slow
 def test_answers_that_a_crash_left_out_are_called_unfinished(tmp_path: Path) -> None:
     page = page_of(tmp_path, drop(ANSWERS))
     assert "count begun, and not finished; 1 sum charged" in page.text
@@ -310,6 +311,7 @@ def test_folder_without_a_plan_has_all_but_bounds_and_curves(tmp_path: Path) -> 
     assert bound.reason == "of what was sent for late no figure is known"
 
 
+@pytest.mark.slow
 def test_hostile_texts_are_shown_and_not_run(tmp_path: Path) -> None:
     def hostile(folder: Path) -> None:
         found = document(folder)
@@ -382,6 +384,7 @@ def test_no_place_in_a_picture_is_no_number(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_large_answer_draws_the_largest_cells_and_points_to_its_file(tmp_path: Path) -> None:
     cells = 4_096
     labels = [f"value {i}" for i in range(cells)]

@@ -73,6 +73,7 @@ def test_what_is_no_run_and_no_plot_is_refused(runs, tmp_path):
         compare(runs, plots="png8")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_name_that_goes_with_the_methods_is_their_label(tmp_path):
     lists = EPSILONS | METHODS | NAMES
     sweep = made_sweep(tmp_path / "s", lists, [*METHODS, *NAMES])
@@ -96,12 +97,14 @@ def test_a_name_that_two_methods_share_hides_no_key(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_names_beside_the_methods_are_no_labels(tmp_path):
     """Every name has every method: the same cell under another name counts once."""
     sweep = made_sweep(tmp_path / "s", METHODS | {"name": "a,b"}, list(METHODS))
     assert labels(sweep, out=tmp_path)[0] == "proximal=0, optimizer=SGD, lr=1"
 
 
+@pytest.mark.slow
 def test_keys_of_a_label_stand_as_the_sweep_was_asked(tmp_path):
     turned = dict(reversed((METHODS | EPSILONS).items()))
     first, other = (

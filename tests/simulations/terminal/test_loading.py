@@ -11,10 +11,10 @@ from zerosum.simulations.terminal.loading import loading
 
 @pytest.fixture(autouse=True)
 def thawed() -> Iterator[None]:
-    """Leave the collector as it was."""
+    """Leave the collector as it was for the other tests: with what stays frozen."""
     yield
-    gc.unfreeze()
     gc.enable()
+    gc.freeze()
 
 
 def test_loaded_objects_are_collected_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,6 +165,7 @@ def screen(columns: int, command: list[str], **environment: str) -> list[str]:
     return [line for line in re.split(r"[\r\n]+", text) if line.strip()]
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize(
     ("columns", "extra"),
     [(120, {}), (80, {}), (60, {}), (40, {}), (80, {"NO_COLOR": "1"})],
@@ -182,6 +183,7 @@ def test_bar_and_time_left_stay_on_one_line_of_a_terminal(
     assert ("epsilon 2.32 (release)" in last) == (columns >= 80)
 
 
+@pytest.mark.slow
 def test_a_letterless_terminal_has_a_bar_of_signs() -> None:
     lines = screen(
         80, [sys.executable, "-c", SCRIPT], PYTHONUTF8="0", PYTHONIOENCODING="ascii", LC_ALL="C"
@@ -190,6 +192,7 @@ def test_a_letterless_terminal_has_a_bar_of_signs() -> None:
     assert re.search(r"^-+ round 3/600 .* left$", lines[-1]), lines[-1]
 
 
+@pytest.mark.slow
 def test_a_terminal_that_cannot_move_its_cursor_has_lines() -> None:
     lines = screen(80, [sys.executable, "-c", SCRIPT], TERM="dumb")
     assert lines[0].startswith("round 1/600  accuracy")

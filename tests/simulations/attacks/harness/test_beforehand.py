@@ -64,6 +64,7 @@ def test_seeds_beyond_the_records_are_said():
     assert [line[:13] for line in lines] == ["too few units", "a: records fo"]
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("name", ["gradient-inversion", "differencing"])
 def test_units_that_are_foretold_are_those_that_are_played(name, one_thread):
     attack = built_in([name])[-1]
@@ -74,6 +75,7 @@ def test_units_that_are_foretold_are_those_that_are_played(name, one_thread):
     assert attack.score(guess, scene.truth)[attack.metrics[0].name].count == units
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("name", ["reconstruction-from-subset-sums", "all-consistent-records",
                                   "linkage-on-quasi-identifiers"])  # fmt: skip
 def test_people_are_foretold_to_last_for_as_many_seeds_as_they_do(name, one_thread):

@@ -38,6 +38,7 @@ assert rows["gradient-inversion"].startswith("Search for images"), rows
 """
 
 
+@pytest.mark.slow
 def test_a_list_of_attacks_loads_no_torch():
     done = subprocess.run([sys.executable, "-c", LIST], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -102,6 +102,7 @@ def test_what_always_happens_and_never_without_the_attack_takes_three_units(unit
     assert above([Proportion(always[:1])] * units, [Proportion(never[:1])] * units) == wanted
 
 
+@pytest.mark.quick_one_in(4)
 @pytest.mark.parametrize("n", [3, 4, 5, 6])
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.5, 0.7])
 def test_few_fractions_without_an_advantage_are_above_baseline_seldom(n, rate):

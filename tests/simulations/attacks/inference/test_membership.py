@@ -52,6 +52,7 @@ def test_half_of_the_candidates_are_members_in_random_order() -> None:
     assert 0.05 < members.mean(axis=0).min() <= members.mean(axis=0).max() < 0.95
 
 
+@pytest.mark.slow
 def test_the_target_is_trained_on_the_members_alone() -> None:
     """A model that is trained long on few records is sure of all of them, not of all others."""
     long = replace(SMALL, rounds=10, epochs=30)
@@ -99,6 +100,7 @@ def test_reference_models_are_trained_as_the_target_is(protection) -> None:
     assert not np.array_equal(target.vector, other.vector)
 
 
+@pytest.mark.slow
 def test_epsilon_is_finite_with_noise_alone() -> None:
     assert scene_of(LossThreshold()).epsilon == np.inf
     weak, strong = (
@@ -107,6 +109,7 @@ def test_epsilon_is_finite_with_noise_alone() -> None:
     assert 0 < strong < weak < np.inf
 
 
+@pytest.mark.slow
 def test_a_deleted_reference_model_is_an_error() -> None:
     setting = replace(SMALL, lr=0.11)
     whole = references_of(setting, PLAIN, 0)
@@ -121,6 +124,7 @@ def test_a_deleted_reference_model_is_an_error() -> None:
     assert gone.name in outcome.note
 
 
+@pytest.mark.slow
 def test_a_changed_reference_model_and_a_lost_manifest_are_errors() -> None:
     setting = replace(SMALL, lr=0.12)
     folder = reference_folder(setting, PLAIN, 0)
@@ -141,6 +145,7 @@ def test_reference_models_of_another_protection_are_refused() -> None:
         read_references(folder, "another")
 
 
+@pytest.mark.slow
 def test_the_note_states_the_cost_of_reference_models(monkeypatch) -> None:
     with monkeypatch.context() as clock:
         ticks = iter(range(0, 10**6, 7))
@@ -152,6 +157,7 @@ def test_the_note_states_the_cost_of_reference_models(monkeypatch) -> None:
     assert f"LiRA: a seed's reference models were trained in {models.cpu_seconds:g}" in outcome.note
 
 
+@pytest.mark.slow
 def test_reference_models_are_shared_across_masks_and_not_across_noise() -> None:
     masked = Defense("masked", masking="double")
     assert reference_folder(SMALL, masked, 0) == reference_folder(SMALL, PLAIN, 0)

@@ -37,6 +37,7 @@ def scored(attack, scene, images):
     return {name: each.figure() for name, each in units.items()}
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("attack", [BLIND, KNOWING], ids=lambda attack: attack.adaptive)
 def test_images_resemble_their_class_beyond_the_mean_digit(attack) -> None:
     rows = pooled(attack, SMALL, PLAIN)
@@ -47,6 +48,7 @@ def test_images_resemble_their_class_beyond_the_mean_digit(attack) -> None:
     assert not rows[BEYOND.name].at_baseline
 
 
+@pytest.mark.slow
 def test_a_known_mean_digit_improves_the_images() -> None:
     """It alone is close to every class' mean, and further than from grey the model leads."""
     blind, knowing = (pooled(each, SMALL, PLAIN)[OWN.name] for each in (BLIND, KNOWING))
@@ -54,6 +56,7 @@ def test_a_known_mean_digit_improves_the_images() -> None:
     assert not knowing.at_baseline
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("attack", [BLIND, KNOWING], ids=lambda attack: attack.adaptive)
 def test_an_untrained_model_leaves_the_baseline(attack) -> None:
     scene = SMALL.play(attack, PLAIN, 0)

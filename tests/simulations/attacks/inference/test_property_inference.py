@@ -67,6 +67,7 @@ def test_a_single_update_reveals_the_property_and_noise_hides_it(protection, hid
     assert (row.value > 0.9) != hidden
 
 
+@pytest.mark.slow
 def test_without_mirrored_images_the_attack_is_at_its_baseline() -> None:
     assert area_of(replace(PAIRS, mirrored=0.0), PLAIN).at_baseline
 
@@ -98,6 +99,7 @@ def test_coins_are_fair_and_decide_which_images_are_mirrored() -> None:
     assert 0.2 < truth.mean() < 0.8
 
 
+@pytest.mark.slow
 def test_the_view_holds_no_coins_and_auxiliary_data_only_where_known() -> None:
     scene = pairs_scene()
     for part in parts(sealed(scene.view)):
@@ -106,6 +108,7 @@ def test_the_view_holds_no_coins_and_auxiliary_data_only_where_known() -> None:
     assert scene_of(attack=Stranger()).view.auxiliary_inputs is None
 
 
+@pytest.mark.slow
 def test_epsilon_is_of_one_contribution() -> None:
     few, many = (scene_of(local_noise(1.0), replace(PAIRS, sums=sums)).epsilon for sums in (2, 20))
     assert few == many < np.inf
@@ -133,6 +136,7 @@ def test_the_target_is_the_first_client_of_its_sum() -> None:
     assert (coins[:, 0] != coins[:, 1]).any()
 
 
+@pytest.mark.slow
 def test_scores_are_in_the_order_of_the_sums() -> None:
     view = pairs_scene().view
     guess = PropertyInference(simulated=300).run(view, np.random.default_rng(0))
@@ -141,6 +145,7 @@ def test_scores_are_in_the_order_of_the_sums() -> None:
     assert np.allclose(guess["scores"][::-1], reversed_["scores"])
 
 
+@pytest.mark.slow
 def test_sums_without_masks_equal_masked_sums_bit_for_bit() -> None:
     setting = PropertySetting(cohort=3, sums=4, through_masks=4)
     through, past = (

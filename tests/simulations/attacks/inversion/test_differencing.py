@@ -23,12 +23,14 @@ def figures(protection, seed=0, setting=FIVE):
     return outcome, values
 
 
+@pytest.mark.slow
 def test_masks_do_not_hide_a_difference():
     _, values = figures(MASKED)
     assert values["updates recovered"] == 1
     assert values["PSNR"] > 60
 
 
+@pytest.mark.slow
 def test_noise_in_both_sums_hides_update_and_image():
     outcome, values = figures(distributed(0.1))
     assert values["updates recovered"] == 0
@@ -36,6 +38,7 @@ def test_noise_in_both_sums_hides_update_and_image():
     assert values["PSNR"] < values_of(outcome.baseline, "PSNR")[0] + 2
 
 
+@pytest.mark.slow
 def test_little_noise_hides_the_update_and_not_the_image():
     _, values = figures(distributed(1e-3))
     assert values["updates recovered"] == 0
@@ -56,6 +59,7 @@ def test_equal_cohorts_have_equal_sums():
     assert np.abs(view.totals[0] - view.totals[1]).max() < 1e-5
 
 
+@pytest.mark.slow
 def test_two_sums_cost_the_epsilon_of_two():
     setting, noise = TwoCohorts(clients=5), distributed(1.0)
     twice = present(setting.play(Differencing(), noise, 0).epsilon)

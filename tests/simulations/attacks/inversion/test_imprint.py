@@ -31,6 +31,7 @@ def test_imprint_recovers_images_from_a_masked_sum():
     assert recovered(outcome_of(Imprint(bins=64, measurements=2), MASKED)) > 0.6
 
 
+@pytest.mark.slow
 def test_noise_in_the_sum_stops_an_imprint_that_ignores_it():
     outcome = outcome_of(Imprint(), distributed(1e-3), setting=TEN)
     assert recovered(outcome) < 0.05

@@ -125,6 +125,7 @@ def test_likelihood_reveals_the_class_under_noise_that_stops_matching():
     assert decibels(LikeliestImage(), noise, seeds)[0] > blind + 1.5
 
 
+@pytest.mark.slow
 def test_permuting_clients_permutes_the_guesses():
     view = scene_of(local(1e-3), clients=3).view
     order = np.array([2, 0, 1])

@@ -68,6 +68,7 @@ def test_overwhelmed_attacker_is_no_worse_than_blind(cell):
         assert worse <= MARGINS[row.metric], row.metric
 
 
+@pytest.mark.slow
 def test_an_attacker_that_ignores_noise_is_worse_than_blind():
     credulous = repetition.Repetition()
     scene = REPEATED.setting.play(credulous, REPEATED.protection, 0)

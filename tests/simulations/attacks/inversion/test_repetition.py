@@ -35,6 +35,7 @@ def decibels(outcome):
     return values_of(outcome.units, "PSNR").mean(), values_of(outcome.baseline, "PSNR").mean()
 
 
+@pytest.mark.slow
 def test_hardly_any_noise_hides_no_pixel():
     assert right(outcome_of(1, local_noise(1e-4))) == 1
 
@@ -46,6 +47,7 @@ def test_one_noised_answer_tells_the_digit_and_not_its_pixels():
     assert found > mean + 2
 
 
+@pytest.mark.slow
 def test_noise_in_one_answer_that_is_as_large_as_it_tells_nothing():
     outcomes = [outcome_of(1, local_noise(3.0), seed) for seed in range(2)]
     found, mean = np.mean([decibels(each) for each in outcomes], axis=0)

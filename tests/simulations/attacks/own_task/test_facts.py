@@ -65,6 +65,7 @@ class Scaled(own_tasks.Images):
         return 2 * super().loss(outputs, targets)
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize(
     ("task", "attack", "said"),
     [

@@ -53,6 +53,7 @@ def test_a_task_of_ones_own_gets_the_same_table(beside_the_task, tmp_path, one_t
     assert said in (out / "table.md").read_text()
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

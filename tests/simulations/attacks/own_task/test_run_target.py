@@ -112,6 +112,7 @@ def test_a_reference_that_holds_a_record_knows_it_and_one_that_does_not_does_not
         assert Ranking(fits, holds).figure().value > 0.95
 
 
+@pytest.mark.slow
 def test_members_stand_beside_others_of_their_class_and_seeds_share_none(folder):
     pairs = pairs_of(subject(folder))
     assert pairs.source == "public test records"  # everybody took part
@@ -140,6 +141,7 @@ def test_references_have_the_cohorts_of_the_run_and_noise_of_their_own():
         assert own.keystream(purpose, 1).take(16) == SeededEntropy(4).keystream(purpose, 1).take(16)
 
 
+@pytest.mark.slow
 def test_those_who_never_took_part_are_the_others_where_there_are_enough(tmp_path):
     sections = SECTIONS | {"rounds": 1, "sampling": {"kind": "fixed", "cohort": 4}}
     sections |= {"training": {"epochs": 1}}

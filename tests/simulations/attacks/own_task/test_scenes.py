@@ -45,6 +45,7 @@ def mean(played, metric="PSNR", of="units"):
 WIDE = {"lowest": -3.0, "scale": 8.0}
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("task", [own_tasks.Images(), own_tasks.WrittenImages(**WIDE)])
 @pytest.mark.parametrize(
     "attack", [FirstLayer(), pytest.param(GradientMatching(), marks=pytest.mark.slow)]
@@ -77,6 +78,7 @@ def test_guesses_are_scored_against_records_of_the_task_itself(one_thread):
         assert int(errors.argmin()) < own_tasks.CLIENTS * task.held  # of a client, not public
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("kind", [own_tasks.Images, own_tasks.WrittenImages])
 def test_crafted_weights_imprint_images_into_the_tasks_own_model(kind, one_thread):
     task = kind(width=400, **WIDE)
@@ -93,6 +95,7 @@ def test_one_client_is_singled_out_where_masks_are_not_bound(one_thread):
     assert mean(outcome(attack, task, unbound), "images above 20 dB") > 0.8
 
 
+@pytest.mark.slow
 def test_two_sums_differ_by_a_client(one_thread):
     played = outcome(Differencing(), own_tasks.Images(), Defense("masked", masking="double"))
     assert mean(played, "updates recovered") == 1

@@ -68,6 +68,7 @@ def test_masks_do_not_protect_the_server_from_clients() -> None:
     assert np.array_equal(final(attack, MASKED), final(attack, PLAIN))
 
 
+@pytest.mark.slow
 def test_the_view_holds_the_malicious_clients_own_data_alone() -> None:
     attack = Times()
     SMALL.play(attack, PLAIN, 0)
@@ -81,6 +82,7 @@ def test_the_view_holds_the_malicious_clients_own_data_alone() -> None:
         assert present == (index < SMALL.malicious), index
 
 
+@pytest.mark.slow
 def test_training_on_own_records_gives_the_honest_update() -> None:
     attack = Times()
     setting = replace(SMALL, epochs=3, batch_size=1000)  # whole batches have no order
@@ -91,6 +93,7 @@ def test_training_on_own_records_gives_the_honest_update() -> None:
     assert not np.allclose(update, honest_updates(view)[0], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_the_view_is_sealed_and_grows_by_a_model_a_round() -> None:
     attack = Times()
     scene = SMALL.play(attack, PLAIN, 0)
@@ -140,6 +143,7 @@ def test_a_rule_under_masks_is_not_applicable_with_the_library_s_reason() -> Non
     assert 'server.rule = "median" needs secagg.protocol = "none"' in outcome.note
 
 
+@pytest.mark.slow
 def test_a_failing_attack_fails_the_cell() -> None:
     @dataclass(frozen=True)
     class Broken(Times):
@@ -151,6 +155,7 @@ def test_a_failing_attack_fails_the_cell() -> None:
     assert "an array of shape (1, 3)" in outcome.note
 
 
+@pytest.mark.slow
 def test_an_untrained_target_gives_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*arguments: Any) -> np.ndarray:
         raise OSError("gone")
@@ -192,6 +197,7 @@ def gaussian_epsilon(sigma: float, times: int, delta: float = DELTA) -> float:
     return float(brentq(excess, 1e-6, 100.0))
 
 
+@pytest.mark.slow
 def test_epsilon_of_local_noise_does_not_depend_on_colluders() -> None:
     local = Defense("local", clip=1.0, noise="local", sigma=4.0)
     epsilon = replace(SMALL, rounds=1).play(Times(), local, 0).epsilon
@@ -199,6 +205,7 @@ def test_epsilon_of_local_noise_does_not_depend_on_colluders() -> None:
     assert epsilon == pytest.approx(replaced, rel=0.01)
 
 
+@pytest.mark.slow
 def test_epsilon_is_infinite_after_rounds_without_noise() -> None:
     noised = Defense("noised", clip=1.0, noise="distributed", sigma=1.0, masking="double")
     setting = replace(SMALL, rounds=1, before=1)
@@ -218,6 +225,7 @@ def test_the_threat_counts_the_cell_s_malicious_clients(malicious: int) -> None:
         assert view.threat.knows == attack.threat.knows
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_the_model_of_the_honest_rounds() -> None:
     attack = Times()
     replace(SMALL, before=2, rounds=1).play(attack, PLAIN, 0)

@@ -54,6 +54,7 @@ def test_partial_scales_are_played_for_the_picture_alone() -> None:
     assert dict(whole.at) == {"scale": 20.0}
 
 
+@pytest.mark.slow
 def test_projected_training_continues_within_its_norm() -> None:
     """Three epochs, each projected: no longer than the bound, and not the first epoch's three."""
     seen = []

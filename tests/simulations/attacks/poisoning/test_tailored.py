@@ -53,6 +53,7 @@ def test_krum_selects_updates_rehearsed_on_imagined_peers(attack: Any, least: in
     assert any(taken) is (least > 0)
 
 
+@pytest.mark.slow
 def test_all_colluders_send_one_update_whose_scale_depends_on_the_rule() -> None:
     scales = []
     for name in ("Krum", "median"):
@@ -67,6 +68,7 @@ def test_all_colluders_send_one_update_whose_scale_depends_on_the_rule() -> None
     assert scales[1] > 2 * scales[0]  # a median follows, however far
 
 
+@pytest.mark.slow
 def test_the_backdoor_s_direction_is_from_honest_to_poisoned_updates() -> None:
     attack = TailoredBackdoor()
     view, sent = played(attack, RULE["multi-Krum"])

@@ -34,6 +34,7 @@ def confirmed(protection):
     return dataclasses.replace(protection, confirm=True)
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("confirm", [False, True])
 def test_one_lie_opens_single_masks_and_not_double_masks(confirm):
     attack = LyingAboutDropouts("dropped", trials=3)
@@ -52,6 +53,7 @@ def test_only_clients_without_the_check_give_both_kinds_of_shares():
     assert lied.note == "clients refused: ConflictingMessage at unmask"
 
 
+@pytest.mark.slow
 def test_confirm_binds_clients_without_the_check_too():
     attack = LyingAboutDropouts("both", trials=2)
     lied = outcome(attack, confirmed(DOUBLE), weakness="one-kind check")
@@ -73,6 +75,7 @@ def test_a_split_view_opens_a_vector_from_the_bound_on(clients, threshold, confi
             assert opened == [colluders >= bound] * 2, colluders
 
 
+@pytest.mark.slow
 def test_a_split_view_below_the_bound_names_the_refusal():
     attack = LyingAboutDropouts("split", trials=2)
     refused = outcome(attack, confirmed(DOUBLE), colluders=attack.bound)
@@ -88,6 +91,7 @@ def test_the_client_s_policy_refuses_a_threshold_within_the_bound():
         Policy(corruption=4 / 9, smallest_cohort=2).admit(session)
 
 
+@pytest.mark.slow
 def test_guesses_follow_the_order_of_trials():
     attack = LyingAboutDropouts("split", trials=4)
     setting = SessionsSetting(9, 4, colluders=4)

@@ -29,12 +29,14 @@ def hits(scored):
     return hits_of(scored, "update recovered").tolist()
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("lie", HOW)
 def test_an_incomplete_digest_reveals_the_update(lie, one_thread):
     played = outcome(lie, LOOSE)
     assert (played.status, hits(played.units), hits(played.baseline)) == ("value", [True], [False])
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("lie", HOW)
 def test_masks_bound_to_the_whole_request_reveal_nothing(lie, one_thread):
     played = outcome(lie, BOUND)

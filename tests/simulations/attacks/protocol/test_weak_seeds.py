@@ -28,6 +28,7 @@ def scene(attack, number=0, seed=0):
     return case.setting.play(attack, case.protection, seed)
 
 
+@pytest.mark.quick_one_in(4)
 @pytest.mark.parametrize("by", ["plaintext", "commitment"])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_search_finds_a_short_seed_and_not_the_library_s(by, seed):

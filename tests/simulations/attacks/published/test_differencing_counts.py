@@ -58,6 +58,7 @@ def test_a_count_without_noise_tells_every_bit_masked_or_not(attack, protection)
     assert present(outcome.epsilon) > 100
 
 
+@pytest.mark.quick_one_in(5)
 @ATTACKERS
 @pytest.mark.parametrize(("epsilon", "subtracted"), [(0.1, 0.51), (1.0, 0.62), (4.0, 0.96)])
 def test_under_noise_a_bit_is_right_as_often_as_the_law_says_and_the_bound_allows(
@@ -105,6 +106,7 @@ def test_fresh_answers_add_up_and_stored_ones_do_not(attack):
     assert 4 * present(cheap.epsilon) < present(dear.epsilon) < 12
 
 
+@pytest.mark.slow
 def test_a_stored_answer_is_the_same_answer():
     view = view_of(replace(FEW, times=4).play(Subtracting(), noised(1.0, fresh=False), 0))
     assert view.counts.shape == view.without.shape == (4, 200)
@@ -169,6 +171,7 @@ def test_masked_answers_are_those_of_a_trusted_sum():
     assert (other.counts != found[0].counts).any()
 
 
+@pytest.mark.slow
 def test_the_view_holds_the_others_for_whom_knows_them_and_never_a_bit():
     scene = FEW.play(Subtracting(), noised(1.0), 0)
     assert view_of(scene).others is None

@@ -23,6 +23,7 @@ def played(attack, setting, protection, seed=0):
     return outcome
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("protection", [PLAIN, MASKED, noised(1.0)], ids=lambda one: one.name)
 def test_a_million_that_nobody_has_is_counted(protection):
     outcome = played(AddingRecords(), LOOSE, protection)
@@ -54,6 +55,7 @@ def test_what_wraps_around_the_ring_is_within_the_bound_again():
     assert (added == 1_000_000 % 2**14).all()
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize(("setting", "most"), [(LOOSE, 5 << 20), (CLOSE, 5_000)])
 def test_who_knows_the_bound_stays_below_it(setting, most):
     outcome = played(AsMuchAsPasses(), setting, noised(1.0))

@@ -67,6 +67,7 @@ def test_count_and_marginals_match_brute_force(mean, median):
         assert (marginal == np.bincount(wanted[:, i], minlength=28)).all()
 
 
+@pytest.mark.slow
 def test_the_common_median_alone_narrows_the_list():
     wide = consistent((2, 3), (FREE, FREE), FREE, 20, 27).count
     assert wide == math.comb(9, 2) * math.comb(10, 3)
@@ -88,6 +89,7 @@ def scored(setting, protection=None, seed=0):
     return outcome
 
 
+@pytest.mark.slow
 def test_medians_shorten_the_list_and_rounding_lengthens_it():
     mean = scored(replace(SMALL, figures=("mean",)))
     both = scored(SMALL)

@@ -29,6 +29,7 @@ def right(attack, setting, protection, seed=0):
     return hits_of(outcome.units, "bits right").mean(), outcome
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.adaptive)
 def test_exact_answers_reveal_every_bit_masked_or_not(attack):
     masked = Defense("masked", masking="double", clip=SMALL.clip)
@@ -36,6 +37,7 @@ def test_exact_answers_reveal_every_bit_masked_or_not(attack):
     assert right(attack, SMALL, masked)[0] == 1
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.adaptive)
 def test_much_noise_leaves_little_beyond_the_majority(attack):
     fraction, outcome = right(attack, SMALL, SMALL.noised("distributed", 8.0))
@@ -67,6 +69,7 @@ def test_the_clip_changes_no_contribution():
     assert SMALL.clip**2 == pytest.approx(80)
 
 
+@pytest.mark.slow
 def test_the_view_holds_no_bits():
     scene = SMALL.play(LeastSquares(), SMALL.noised("distributed", 0.5), 0)
     for part in parts(sealed(scene.view)):
@@ -75,6 +78,7 @@ def test_the_view_holds_no_bits():
     assert not hasattr(scene.view, "bits")
 
 
+@pytest.mark.quick_one_in(3)
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.adaptive)
 def test_guesses_follow_the_order_of_people(attack):
     view = view_of(SMALL.play(attack, SMALL.noised("distributed", 0.5), 1))
@@ -91,6 +95,7 @@ def test_guesses_follow_the_order_of_people(attack):
     assert (attack.run(other, rng)["bits"] == attack.run(view, rng)["bits"][order]).all()
 
 
+@pytest.mark.slow
 def test_epsilon_falls_with_noise():
     spent = [
         present(SMALL.play(LeastSquares(), SMALL.noised("central", level), 0).epsilon)
@@ -151,6 +156,7 @@ def test_a_query_counts_a_group_and_everybody_else():
     np.testing.assert_array_equal(view.answers, view.queries.astype(float) @ scene.truth["bits"])
 
 
+@pytest.mark.quick_one_in(2)
 @pytest.mark.parametrize("epsilon", [0.25, 1.0])
 def test_queries_cost_what_they_add_up_to(epsilon):
     """Each one's noise is of scale 1/epsilon, and the server tops it up to 1/f of it."""
@@ -185,6 +191,7 @@ def test_the_ledger_of_real_queries_adds_up_to_answers_times_epsilon(monkeypatch
     assert receipt.pure_epsilon() == pytest.approx(20, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_much_noise_in_real_queries_leaves_little_beyond_the_majority():
     loud = [right(WithPrior(), ASKED, noised(0.05), seed)[0] for seed in range(2)]
     quiet = [right(WithPrior(), ASKED, noised(2.0), seed)[0] for seed in range(2)]

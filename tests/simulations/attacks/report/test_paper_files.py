@@ -34,6 +34,7 @@ def files():
     return paper_files(rows, outcomes, cells, "svg")
 
 
+@pytest.mark.slow
 def test_every_figure_is_a_file_with_words_as_text(files):
     assert set(files) == {
         *("forest-inversion.svg", "images-inversion.svg", "sigma-inversion.svg"),
@@ -66,6 +67,7 @@ def test_labels_of_a_forest_stay_within_the_figure():
     assert labels[1].get_window_extent().x0 < 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pdf", "png"])
 def test_the_same_rows_give_the_same_bytes(kind):
     cells, outcomes = suite(*PLAYED, pictures=PICTURES)

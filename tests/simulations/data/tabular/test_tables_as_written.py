@@ -247,6 +247,7 @@ READ: dict[str, tuple[Written, dict[str, Any], int, list[str]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("name", list(READ))
 def test_a_file_is_read_as_meant_and_one_line_says_so(tmp_path: Path, name: str) -> None:
     written, options, width, words = READ[name]
@@ -351,6 +352,7 @@ REFUSED: dict[str, tuple[Written, dict[str, Any], list[str]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.quick_one_in(5)
 @pytest.mark.parametrize("name", list(REFUSED))
 def test_a_file_whose_meaning_is_open_is_refused_with_the_cure(tmp_path: Path, name: str) -> None:
     written, options, words = REFUSED[name]

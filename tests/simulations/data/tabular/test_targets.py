@@ -79,6 +79,7 @@ def test_what_is_reported_is_what_scikit_learn_says_of_the_labels_themselves(
     assert error > 1000, "the control: in scaled units it would be below 1"
 
 
+@pytest.mark.slow
 def test_federated_losses_are_in_the_same_unit(tmp_path: Path) -> None:
     data = prices(tmp_path / "p.csv", 1e5, 2e5)
     given = [*SETTINGS, f"data.path={data}", "evaluation.federated_every=1"]
