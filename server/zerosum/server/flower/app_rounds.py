@@ -42,6 +42,7 @@ from zerosum.server.runs.records import RoundRecord, Summary
 from zerosum.server.runs.round_line import lies_in_words
 from zerosum.server.runs.run_outcome import (
     NothingLearntError,
+    all_refuse,
     charged,
     charged_in_words,
     nothing_learnt,
@@ -59,9 +60,6 @@ SKIPPED = (
     "fraction_evaluate=0.0 and test on the server with evaluate_fn, or name the metrics to sum "
     "under the mask: PrivateStrategy(..., metrics={'eval_loss': 10.0})"
 )
-
-FINAL_REFUSALS = 3
-"""Rounds running in which every client refused and nothing was ever learnt: the run ends."""
 
 
 class AppRounds:
@@ -86,7 +84,6 @@ class AppRounds:
         self._skipped = False
         self._refused: set[Kind] = set()
         self._trained: list[RoundRecord] = []
-        self._declined = 0
         self.summed = 0
         """Nodes of the latest sum."""
 
@@ -174,10 +171,9 @@ class AppRounds:
             self._note(epsilon_charged=charged(before, after))
         self._note(seconds=time.perf_counter() - started)
         self._tell()
-        if self._declined >= FINAL_REFUSALS:
+        if not replies and all_refuse([*self._trained, self._record]):
             self._flush()
-            if why := self.nothing_learnt:
-                raise NothingLearntError(f"{why}; every client refused, so no other is played")
+            raise NothingLearntError(self.nothing_learnt or "")
         return replies
 
     def _check_length(self, length: int) -> None:
@@ -299,8 +295,6 @@ class AppRounds:
             reason = f"{abandoned}; {lacked}" if lacked else str(abandoned)
             log.warning("round %d, %s: abandoned: %s", self._round, kind, as_arguments(reason))
             if kind == "train":
-                everybody = 0 < len(cohort) == sum(abandoned.traffic.refused.values())
-                self._declined = self._declined + 1 if everybody else 0
                 self._note(status="abandoned", reason=reason, survivors=0)
                 self._note(**cost_record(abandoned.traffic, request))
             return None
@@ -310,7 +304,6 @@ class AppRounds:
             self._refused.add(kind)
             log.warning("round %d, %s: of the clients %s", self._round, kind, lacked)
         if kind == "train":
-            self._declined = 0
             self._note(status="completed", survivors=len(aggregate.survivors))
             if aggregate.failures:
                 self._note(failed_groups=list(aggregate.failures))

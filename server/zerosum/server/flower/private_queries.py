@@ -42,6 +42,7 @@ from zerosum.server.flower.node_registry import meet
 from zerosum.server.flower.serving import (
     ONE_PROCESS,
     is_simulation,
+    keep_from_others,
     read_deployment_keys,
     simulated_app_nodes,
     warn_of_packing,
@@ -218,6 +219,8 @@ class PrivateQueries(StrategyGrid):
         _check_delta(self._terms, len(nodes))
         coordinator = self._coordinator(nodes, simulated)
         asked = _SIMULATION if simulated else nodes.roster and nodes.roster.digest
+        if not simulated:
+            keep_from_others(path)
         self._answers = AppAnswers(path, self._terms, len(nodes), coordinator, asked or b"")
         self._by_index, self._nodes = nodes.by_index, set(nodes.by_index.values())
         if self._terms.model == "none":

@@ -50,6 +50,8 @@ from zerosum.server.flower.node_registry import meet
 from zerosum.server.flower.serving import (
     ONE_PROCESS,
     is_simulation,
+    keep_from_others,
+    page_words,
     read_deployment_keys,
     simulated_app_nodes,
     warn_of_packing,
@@ -267,6 +269,8 @@ class PrivateStrategy(WrappingStrategy):
         }
         passed = _passed(self._strategy, usual) | further
         configs = train_config, evaluate_config
+        if not is_simulation(grid):
+            keep_from_others(path)
         with held(claimed(path)) as folder:
             with in_arguments():
                 run = self._open(grid, folder, initial_arrays, num_rounds, timeout, configs)
@@ -282,6 +286,7 @@ class PrivateStrategy(WrappingStrategy):
                 self._figures = rounds.finish()
                 log.info("PrivateStrategy, the whole run: %s", in_words(self._figures))
                 log.info("PrivateStrategy, run folder: %s", run.folder.path.resolve())
+                log.info("PrivateStrategy: %s", page_words(run.folder.path.resolve()))
                 if run.experiment.privacy.private:
                     log.info("PrivateStrategy: %s", PUBLISH)
                 if run.simulated:

@@ -42,6 +42,7 @@ from zerosum.server.config import ConfigError, apply_overrides
 from zerosum.server.flower.serving import (
     find_file,
     is_simulation,
+    keep_from_others,
     met_nodes,
     named_folder,
     overrides_of,
@@ -114,6 +115,7 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> list[
     secagg = secagg_of(file.plan, terms)
     if not earlier:
         check_costs(file, terms)
+        keep_from_others(path)
         create_folder(path, file)
     coordinator = Coordinator(
         grid,

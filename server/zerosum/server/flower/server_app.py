@@ -31,9 +31,11 @@ from zerosum.server.flower.serving import (
     SIMULATED,
     find_file,
     is_simulation,
+    keep_from_others,
     met_nodes,
     named_folder,
     overrides_of,
+    page_words,
     read_deployment_keys,
     session_run_id,
     show_log,
@@ -60,6 +62,7 @@ from zerosum.server.runs.run_outcome import (
     NODE_LOGS,
     UNTRAINED,
     charged_in_words,
+    declined_in_words,
     epsilons_in_words,
 )
 from zerosum.server.runs.run_summary import DEPLOYED
@@ -131,10 +134,12 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
         else met_nodes(grid, asked.deployment, read_keys(asked))
     )
     experiment = _prepared(asked, task, len(nodes))
+    if not simulated:
+        keep_from_others(path)
     folder = RunFolder.create(path, experiment) if earlier is None else earlier
 
     def on_round(record: RoundRecord) -> None:
-        _log_round(record)
+        _log_round(record, experiment.rounds)
         if attendance is not None:
             attendance.welcome_back()
 
@@ -165,6 +170,7 @@ def serve(grid: Grid, context: Context, entropy: Entropy | None = None) -> Resul
         with _going_on_is_told(folder, experiment), logs:
             result = training.run()
     log.info("run folder: %s", result.folder.resolve())
+    log.info("%s", page_words(result.folder.resolve()))
     if caution := not_better(result.summary):
         log.warning("%s", caution)
     if experiment.privacy.private:
@@ -352,14 +358,17 @@ def _measured(record: RoundRecord) -> str:
     return "not tested"
 
 
-def _log_round(record: RoundRecord) -> None:
+def _log_round(record: RoundRecord, rounds: int) -> None:
     rate, cost = record.dropout_charged, charged_in_words(record)
+    declined = declined_in_words(record.refused)
     log.info(
-        "round %d %s: %d of %d survived%s, %s, epsilon %s%s%s",
+        "round %d/%d %s: %d of %d survived%s%s, %s, epsilon %s%s%s",
         record.round,
+        rounds,
         record.status,
         record.survivors,
         record.cohort,
+        f", {declined}" if declined else "",
         lies_in_words(record) + cuts_in_words(record),
         _measured(record),
         epsilons_in_words(record.epsilon) or "∞",

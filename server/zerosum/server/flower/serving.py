@@ -7,6 +7,7 @@ import logging
 import os
 import shlex
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ from zerosum.server.config import ConfigError
 from zerosum.server.flower.node_registry import NodeRegistry, meet, simulated_nodes
 from zerosum.server.flower.packed_folder import packing_words
 from zerosum.server.private_sum.coordinator import Nodes
+from zerosum.server.runs.run_folder import REPORT
 from zerosum.server.spec import DeploymentSpec
 
 log = logging.getLogger("zerosum.server")
@@ -117,6 +119,25 @@ def named_folder(context: Context) -> tuple[Path, bool]:
     if resume and out and Path(resume) != Path(out):
         raise ConfigError(f"run config resume = {resume!r} and out = {out!r}: give one of them")
     return Path(resume or out or f"runs/{context.run_id}"), bool(resume)
+
+
+def keep_from_others(folder: Path) -> None:
+    """Make a missing folder of a deployment, of mode 0700: it shows who took part.
+
+    One that is there keeps its mode: its owner may share it. The folders above get the umask's.
+
+    Parameters
+    ----------
+    folder : Path
+        Of a run, or of queries.
+    """
+    with suppress(OSError, ValueError):  # who writes into it says what is amiss
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def page_words(folder: Path) -> str:
+    """Return where the page of a deployed run comes from, which no ServerApp draws."""
+    return f"no page is drawn here: zerosum report {shlex.quote(str(folder))} makes {REPORT}"
 
 
 def warn_of_packing(folder: Path, told: logging.Logger = log) -> None:

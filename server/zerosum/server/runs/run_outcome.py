@@ -33,6 +33,9 @@ ENDED_BY: Mapping[EndedBy, str] = {
 }
 """What ended a run before its last planned round, in words."""
 
+FINAL_REFUSALS = 3
+"""Rounds running that every client refused, of a run that never learnt anything: it ends."""
+
 NODE_LOGS = "each node's own log"
 """Place of a deployed client's reasons to fail or refuse: they may tell of its records."""
 
@@ -153,6 +156,30 @@ def _evaluations_summary(records: Sequence[RoundRecord]) -> dict[str, Any]:
     return {"evaluations_failed": failed, "first_failed_evaluation": first}
 
 
+def declined_in_words(refused: Mapping[str, int]) -> str:
+    """Return how many clients declined a sum, by stage as counted; empty where none did.
+
+    Who they are is not said, and why is known to their nodes alone.
+    """
+    count = sum(refused.values())
+    if not count:
+        return ""
+    return f"{count} client{'s' if count > 1 else ''} declined it"
+
+
+def all_refuse(records: Sequence[RoundRecord]) -> bool:
+    """Return whether every client refused the last rounds, and none before taught anything.
+
+    A budget that is spent, or a policy that forbids the request, does so in every further round.
+    """
+    last = records[-FINAL_REFUSALS:]
+    return (
+        len(last) == FINAL_REFUSALS
+        and all(0 < record.cohort == sum(record.refused.values()) for record in last)
+        and is_untrained(records)
+    )
+
+
 def nothing_learnt(records: Sequence[RoundRecord]) -> str | None:
     """Return why no client's training is in the model of these rounds; None where some is."""
     if not records or not is_untrained(records):
@@ -168,7 +195,8 @@ def nothing_learnt(records: Sequence[RoundRecord]) -> str | None:
         if records[0].reason:
             message += f"; round {records[0].round}: {records[0].reason}"
         failed = "" if failures is None else _failed(failures)
-        return f"{message}; {failed}" if failed else message
+        ended = "every client refused, so no other is played" if all_refuse(records) else ""
+        return "; ".join(part for part in (message, failed, ended) if part)
     if any(record.clients_trained != 0 and _is_zero(record) for record in records):
         return (
             f"the average of {_each(len(records))} was zero, so nothing was learnt: updates are "

@@ -48,7 +48,10 @@ from zerosum.server.runs.resume import DataRecord, check_cohort, check_continues
 from zerosum.server.runs.round_line import Opened, rates_record, traffic_record
 from zerosum.server.runs.run_folder import LEDGER, METRICS, MODEL, TABLE, TEST_SET, RunFolder
 from zerosum.server.runs.run_outcome import (
+    NODE_LOGS,
+    all_refuse,
     charged,
+    declined_in_words,
     evaluation_record,
     is_untrained,
     tally_record,
@@ -235,6 +238,9 @@ class FederatedTraining:
             self._best.follow(record)
             # A copy of the callback's own, who may take it apart.
             self._ended_by = self._ended(number, self._on_round(record | {}))
+            # Of this process's rounds: before a resumed one, nodes may have been set right.
+            if all_refuse(self._records[self._done :]) and is_untrained(self._records):
+                break
         return self._finish()
 
     def _ended(self, number: int, answer: object = None) -> EndedBy:
@@ -309,7 +315,9 @@ class FederatedTraining:
             self._cuts.check(aggregate)
             average = self._averaging.average(aggregate, lambda: self._model, number)
         except RoundAbandoned as abandoned:
-            log.warning("round %d is abandoned: %s", number, abandoned)
+            declined = declined_in_words(abandoned.traffic.refused)
+            why = f"; {declined}: the reasons are in {NODE_LOGS}" if declined else ""
+            log.warning("round %d is abandoned: %s%s", number, abandoned, why)
             record |= {"status": "abandoned", "reason": str(abandoned), "survivors": 0}
             record |= traffic_record(abandoned.traffic)
         else:
