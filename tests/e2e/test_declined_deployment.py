@@ -2,7 +2,11 @@
 
 import json
 import logging
+import re
 import stat
+import subprocess
+import sys
+from typing import Any, cast
 
 import pytest
 from flwr.app import Context, RecordDict
@@ -12,6 +16,7 @@ from zerosum.client.flower.client_app import DeployedEnvironment, build_app
 from zerosum.client.protocol.noise_source import SystemEntropy
 from zerosum.server.flower.server_app import serve
 from zerosum.simulations import NothingLearntError
+from zerosum.simulations.commands.budget import spending_in
 from zerosum.simulations.engine.grid import InProcessGrid
 
 pytestmark = pytest.mark.usefixtures("no_disk", "one_thread")
@@ -150,5 +155,7 @@ def test_a_nodes_process_shows_its_log_with_time_name_and_run(tmp_path):
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     line = next(one for one in ran.stderr.splitlines() if "declined" in one)
-    stamped = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ WARNING zerosum.client: run 77: client 3 declined"
+    stamped = (
+        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ WARNING zerosum.client: run 77: client 3 declined"
+    )
     assert re.match(stamped, line)

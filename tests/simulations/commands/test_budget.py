@@ -14,15 +14,16 @@ from typer.testing import CliRunner
 from zerosum.client import renyi_filter
 from zerosum.client.files.private_files import write_private
 from zerosum.client.privacy import renyi_curves
-from zerosum.client.privacy.spending import Price, UnitPrice
+from zerosum.client.privacy.spending import Price, UnitPrice, run_name
 from zerosum.client.protocol import own_budget as costs
+from zerosum.client.protocol.admission import Declined, check_epsilon
 from zerosum.client.protocol.file_store import FileStore
 from zerosum.server.config import ConfigError
 from zerosum.server.planning.spent_budget import ObserverSpending, RunSpending
 from zerosum.server.privacy.epsilon_bound import EpsilonBound
 from zerosum.server.runs.run_folder import LEDGER, SUMMARY, RunFolder
 from zerosum.simulations import api
-from zerosum.simulations.commands.budget import spending_in
+from zerosum.simulations.commands.budget import further_contributions, spending_in
 from zerosum.simulations.commands.main import app
 
 SETTINGS = {
@@ -210,6 +211,48 @@ def test_a_node_that_answers_queries_is_told_what_one_record_has_spent(tmp_path)
     assert spent["epsilon"] == pytest.approx(least)
     contribute(tmp_path / "renyi", 1)  # a client's row alone: of neither is there a bound
     assert node_spending_in(tmp_path / "renyi")["epsilon"] is None
+
+
+def test_a_node_is_told_its_runs_as_flower_calls_them_and_what_is_still_possible(tmp_path):
+    store = FileStore(tmp_path)
+    store.open_budget(22, 1.0, 1e-6)
+    row = list(map(float, renyi_curves.gaussian(8.0)))
+    store.count_contribution(row, b"new", "1234567890123")
+    contribute(tmp_path, 1, b"of an earlier version")
+    code, said = invoked(str(tmp_path))
+    assert code == 0
+    assert "run 1234567890123 │ 1 contributions" in said
+    assert f"run {run_name(b'of an earlier version')[:12]} │ 1 contributions" in said
+    # Two took 0.34375 of 0.5358: one more of 0.171875 fits, and no second.
+    assert "each at the mean cost so far │ 1 " in said
+    spent = node_spending_in(tmp_path)
+    divergence, limit = spent["divergence"], spent["limit"]
+    further = present(further_contributions(spent))
+    assert divergence * (2 + further) / 2 <= limit < divergence * (3 + further) / 2
+    for _ in range(further):
+        check_epsilon(store, 1.0, 1e-6, tuple(row), "client")
+        store.count_contribution(row)
+    with pytest.raises(Declined):
+        check_epsilon(store, 1.0, 1e-6, tuple(row), "client")
+    assert further_contributions(node_spending_in(tmp_path)) == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "further"),
+    [
+        ({}, 9),
+        ({"used": 1.0}, 0),
+        ({"used": 1.5}, 0),
+        ({"max_contributions": 4}, 3),
+        ({"max_contributions": 4, "max_epsilon": None, "used": None}, 3),
+        ({"used": None}, None),
+        ({"contributions": 0, "used": 0.0}, None),
+        ({"max_epsilon": None, "used": None}, None),
+    ],
+)
+def test_what_is_still_possible_is_the_tightest_limit_and_never_a_guess(changed, further):
+    spent = {"contributions": 1, "used": 0.095, "max_contributions": None, "max_epsilon": 3.4}
+    assert further_contributions(spent | changed) == further
 
 
 def test_a_running_node_is_not_locked_out_nor_waited_for(tmp_path):

@@ -46,6 +46,7 @@ from zerosum.client.protocol.node_keys import (
 )
 from zerosum.client.protocol.noise_source import Entropy, SeededEntropy, SystemEntropy
 from zerosum.client.protocol.open_sessions import find_party, forget_party, keep_party
+from zerosum.client.protocol.own_log import show_log
 from zerosum.client.protocol.row_secret import row_secret
 from zerosum.client.queries.table import Table
 from zerosum.client.request import (
@@ -247,9 +248,9 @@ def answering(name: str, environment: EnvironmentOf, context: Context) -> Iterat
     except FAILURES as error:
         who = context.node_config.get("partition-id", "without an index")
         if isinstance(error, _REFUSALS):
-            log_refusal(context.state, who, name, error)
+            log_refusal(context.state, context.run_id, who, name, error)
         else:
-            log.exception("client %s failed to %s", who, name)
+            log.exception("run %d: client %s failed to %s", context.run_id, who, name)
         raise Declined(f"no answer to {name}: {_told(error, context)}") from None
 
 
@@ -283,7 +284,9 @@ class DeployedEnvironment:
     """
 
     def __init__(self, context: Context) -> None:
+        show_log()
         _warn(frozenset(context.node_config), self.warns_of_any_key)
+        self._run = context.run_id
         self._config = context.node_config
         self._credentials: Credentials | None = None
 
@@ -404,9 +407,19 @@ class DeployedEnvironment:
             device = "cpu"
         kind = "auto" if device == "cpu" else "general"  # alone, a client fills no group
         with repeatable(device):
-            return LocalComputation(task, device=device, trainer=kind).update(
-                request, client, self.entropy
+            computation = LocalComputation(task, device=device, trainer=kind)
+            update = computation.update(request, client, self.entropy)
+        if computation.records is not None:
+            question = request.question
+            log.info(
+                "run %d, round %d: %d records read to %s, of data-path %s",
+                self._run,
+                question.round,
+                computation.records,
+                question.kind,
+                client.node_config.get("data-path", question.data.path),
             )
+        return update
 
     def check_ready(self) -> None:
         """Check that the table has the columns of the policy, where queries are answered."""

@@ -15,7 +15,7 @@ MOST_REASONS = 32
 """Reasons counted at once: a server may choose numbers that are in their texts."""
 
 
-def log_refusal(state: RecordDict, who: object, stage: str, error: Exception) -> None:
+def log_refusal(state: RecordDict, run: int, who: object, stage: str, error: Exception) -> None:
     """Log a refusal the first time that it is made in a run, and at each power of ten.
 
     A server that waits for its nodes, or a budget that is spent, has the same message refused over
@@ -25,6 +25,8 @@ def log_refusal(state: RecordDict, who: object, stage: str, error: Exception) ->
     ----------
     state : RecordDict
         Of the run at this node; the count is kept in it.
+    run : int
+        Flower's id of it.
     who : object
         The client, for the log.
     stage : str
@@ -39,6 +41,8 @@ def log_refusal(state: RecordDict, who: object, stage: str, error: Exception) ->
     latest = list(counts.items())[1 - MOST_REASONS :]
     state[_REFUSED] = ConfigRecord(dict([*latest, (key, count)]))
     if count == 1:
-        log.warning("client %s declined to %s: %s", who, stage, error)
+        log.warning("run %d: client %s declined to %s: %s", run, who, stage, error)
     elif str(count).strip("0") == "1":
-        log.warning("client %s declined to %s %d times so far: %s", who, stage, count, error)
+        log.warning(
+            "run %d: client %s declined to %s %d times so far: %s", run, who, stage, count, error
+        )

@@ -146,7 +146,10 @@ class ContextStore:
         return int(self._kept["order"])
 
     def count_contribution(
-        self, cost: Price | Sequence[float] | None = None, run_id: bytes = b""
+        self,
+        cost: Price | Sequence[float] | None = None,
+        run_id: bytes = b"",
+        flower_run: str = "",
     ) -> None:
         """Count one more vector."""
         self._kept["contributions"] = self.contributions + 1

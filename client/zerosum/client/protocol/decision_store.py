@@ -175,7 +175,10 @@ class DecisionStore(Protocol):
         ...
 
     def count_contribution(
-        self, cost: Price | Sequence[float] | None = None, run_id: bytes = b""
+        self,
+        cost: Price | Sequence[float] | None = None,
+        run_id: bytes = b"",
+        flower_run: str = "",
     ) -> None:
         """Count one more vector, and what it cost if that is bounded; durable when this returns.
 
@@ -185,6 +188,8 @@ class DecisionStore(Protocol):
             A bare row of Renyi divergences is the client's; None where nothing bounds it.
         run_id : bytes
             Whose vector it is.
+        flower_run : str
+            What Flower calls that run: for people alone.
         """
         ...
 
@@ -266,7 +271,10 @@ class MemoryStore:
         return self._spending.order
 
     def count_contribution(
-        self, cost: Price | Sequence[float] | None = None, run_id: bytes = b""
+        self,
+        cost: Price | Sequence[float] | None = None,
+        run_id: bytes = b"",
+        flower_run: str = "",
     ) -> None:
         """Count one more vector, and its cost."""
         self._spending = self._spending.with_contribution(cost, run_id)

@@ -263,12 +263,17 @@ class FileStore:
         return spending.order
 
     def count_contribution(
-        self, cost: Price | Sequence[float] | None = None, run_id: bytes = b""
+        self,
+        cost: Price | Sequence[float] | None = None,
+        run_id: bytes = b"",
+        flower_run: str = "",
     ) -> None:
         """Count one more vector, and its cost, durably."""
         counters = self._read()
         spending = spending_of(counters).with_contribution(cost, run_id)
         counters |= {"contributions": spending.contributions, "spending": spending.to_json()}
+        if flower_run:
+            counters["flower_runs"] |= {run_name(run_id): flower_run}
         self._write(counters)
 
     def _spending(self) -> Spending:

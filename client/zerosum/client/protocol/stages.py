@@ -26,6 +26,8 @@ from zerosum.client.protocol.admission import (
 )
 from zerosum.client.protocol.client_vector import Compute, Future, Work, client_of
 from zerosum.client.protocol.environment import Environment
+from zerosum.client.protocol.own_log import log_contribution
+from zerosum.client.request import Request
 from zerosum.secagg import Client, Message, RemoteProtocolError, Session, Step
 
 Pack = Callable[[Message], RecordDict]
@@ -109,6 +111,8 @@ class Contribution:
     context : flwr.app.Context
     party : Client
         Of the session, before its contribute stage.
+    request : Request
+        What is answered.
     message : bytes
         The protocol's own, as it came.
     price : Price or None
@@ -120,6 +124,7 @@ class Contribution:
     environment: Environment
     context: Context
     party: Client
+    request: Request
     message: bytes
     price: Price | None
     vector: Future
@@ -148,7 +153,11 @@ class Contribution:
         session = self.party.session
         # The message fits the ring and noise may not: what is opened is the sum's residue alone.
         step = self.party.contribute(self.message, session.ring.encode(self.vector.result()))
-        self.environment.store(self.context).count_contribution(self.price, session.run_id)
+        store, run = self.environment.store(self.context), self.context.run_id
+        store.count_contribution(self.price, session.run_id, str(run))
+        if store.accounts:  # a simulated client has neither budget nor log of its own
+            policy = self.environment.policy
+            log_contribution(store.spending, policy, self.request, session.run_id, run)
         return _sent(self.environment, self.context, self.party, step, pack=pack)
 
 
@@ -213,7 +222,7 @@ def begin_contribution(
         raise
     client = client_of(request, environment.index(context), dict(context.node_config))
     vector = compute(work, client)
-    return Contribution(environment, context, party, message, price, vector)
+    return Contribution(environment, context, party, request, message, price, vector)
 
 
 def _price(environment: Environment, work: Work, context: Context) -> Price | None:

@@ -48,6 +48,27 @@ def read_spending(folder: Path) -> Spending:
     return spending_of(read_counters(folder))
 
 
+def read_run_names(folder: Path) -> dict[str, str]:
+    """Read what Flower calls the runs of a record; nothing of those before this was kept.
+
+    Parameters
+    ----------
+    folder : Path
+        The node's state directory.
+
+    Returns
+    -------
+    dict of str to str
+        Flower's ids, by the names of ``by_run`` in a record of what was spent.
+
+    Raises
+    ------
+    DamagedStoreError, OpenToOthersError
+        As :func:`read_spending`.
+    """
+    return dict(read_counters(folder)["flower_runs"])
+
+
 def written_counters(counters: Mapping[str, Any]) -> bytes:
     """Return the content of a file of counters, with their checksum.
 
@@ -107,6 +128,7 @@ def read_counters(folder: Path) -> dict[str, Any]:
         "roster": None,
         "contributions": 0,
         "spending": {},
+        "flower_runs": {},
     }
     return empty | checked
 
@@ -151,7 +173,13 @@ def _are_counters(counters: object) -> bool:
         and all(isinstance(entries, list) and all(map(_is_session, entries)) for entries in opened)
         and (roster is None or _is_pair(roster, str))
         and are_openings(counters)
+        and _are_names(counters.get("flower_runs", {}))
     )
+
+
+def _are_names(value: object) -> bool:
+    """Return whether a value is Flower's ids of runs; an earlier version kept none."""
+    return isinstance(value, dict) and all(isinstance(name, str) for name in value.values())
 
 
 def _is_session(value: object) -> bool:

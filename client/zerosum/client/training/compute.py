@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -68,6 +68,8 @@ class LocalComputation:
         self._kind = trainer
         self._made: tuple[int, LocalTrainer] | None = None
         self._by_examples: tuple[object, ExampleTrainer] | None = None
+        self.records: int | None = None
+        """Records that the latest client holds; None before, and where its data set cannot say."""
 
     def update(self, request: ModelRequest, client: ClientInfo, entropy: Entropy) -> np.ndarray:
         """Compute a client's answer to a request, before protection.
@@ -173,9 +175,12 @@ class LocalComputation:
     def _records(self, question: ModelQuestion, client: ClientInfo, entropy: Entropy) -> "Dataset":
         """Return a client's records, from coins of the experiment's or of nobody's knowledge."""
         if not _secret(question):
-            return client_records(self._task, client)
-        with _coins(question, entropy, "client data", client.index):
-            return self._task.data(client)
+            records = client_records(self._task, client)
+        else:
+            with _coins(question, entropy, "client data", client.index):
+                records = self._task.data(client)
+        self.records = _length(records)
+        return records
 
     def _moments(self, request: ModelRequest, client: ClientInfo, entropy: Entropy) -> np.ndarray:
         """Return the triangle of the sum of second moments of the client's records."""
@@ -365,3 +370,12 @@ def _moments_of(examples: Examples, rows: torch.Tensor, inputs: int) -> np.ndarr
 
 def _count(dataset: "Dataset") -> int:
     return len(as_examples(dataset, torch.float32, torch.device("cpu")))
+
+
+def _length(dataset: "Dataset") -> int | None:
+    """Return how many records a data set holds, without reading them; None where it cannot say."""
+    rows: Any = dataset[0] if isinstance(dataset, tuple | list) else dataset
+    try:
+        return len(rows)
+    except TypeError:
+        return None

@@ -12,9 +12,15 @@ from rich.table import Table
 from zerosum.client import renyi_filter
 from zerosum.client.files.private_files import OpenToOthersError
 from zerosum.client.flower.node_policy import PolicyError, read_policy
-from zerosum.client.privacy.spending import BudgetRule, BudgetUnit, Spending
+from zerosum.client.privacy.spending import BudgetUnit, Spending
 from zerosum.client.protocol.decision_store import DamagedStoreError
-from zerosum.client.protocol.stored_counters import COUNTERS, SESSIONS, read_spending
+from zerosum.client.protocol.own_log import spent_epsilon
+from zerosum.client.protocol.stored_counters import (
+    COUNTERS,
+    SESSIONS,
+    read_run_names,
+    read_spending,
+)
 from zerosum.client.spec import BUDGET_DELTA, ClientPolicy
 from zerosum.server.analytics.query_files import QUERY_LEDGER
 from zerosum.server.config import ConfigError
@@ -98,7 +104,8 @@ def spending_in(
             f"{QUERY_LEDGER}), nor a node's state-dir (no {COUNTERS}): name one of them"
         )
     try:
-        return node_spending(read_spending(folder), _read_policy(policy))
+        named = {"flower_runs": read_run_names(folder)}
+        return node_spending(read_spending(folder), _read_policy(policy)) | named
     except (DamagedStoreError, OpenToOthersError, OSError) as error:
         raise ConfigError(str(error)) from None
 
@@ -141,9 +148,32 @@ def node_spending(spent: Spending, policy: ClientPolicy | None) -> dict[str, Any
         "unit": unit,
         "rule": rule,
         "order": order,
-        "epsilon": _epsilon(spent, unit, rule, order, delta),
+        "epsilon": spent_epsilon(spent, unit, rule, order, delta),
         **_part_used(spent, unit, order, most, delta),
     }
+
+
+def further_contributions(spent: Mapping[str, Any]) -> int | None:
+    """Return how many more contributions the limits admit, if each costs the mean so far.
+
+    Parameters
+    ----------
+    spent : mapping
+        As :func:`node_spending` returns it.
+
+    Returns
+    -------
+    int or None
+        None where no limit is known, or nothing was sent by which to reckon.
+    """
+    sent, used, most = spent["contributions"], spent["used"], spent["max_contributions"]
+    left = [max(0, most - sent)] if most is not None else []
+    if sent and used:
+        # A part that floats round up must not count as one more: it would be refused.
+        left.append(max(0, math.floor(sent * (1 - used) / used - 1e-9)))
+    elif spent["max_epsilon"] is not None:
+        return None
+    return min(left) if left else None
 
 
 def _unit(spent: Spending, policy: ClientPolicy | None) -> BudgetUnit:
@@ -153,22 +183,6 @@ def _unit(spent: Spending, policy: ClientPolicy | None) -> BudgetUnit:
     rule, sent = spent.rule or "renyi", spent.contributions
     client, record = (each.bounds(sent, rule) for each in (spent.client, spent.record))
     return "record" if record and not client else "client"
-
-
-def _epsilon(
-    spent: Spending, unit: BudgetUnit, rule: BudgetRule, order: int | None, delta: float
-) -> float | None:
-    of_unit = spent.of(unit)
-    if not of_unit.bounds(spent.contributions, rule):
-        return None
-    if rule == "sum":
-        return of_unit.pure
-    if not spent.contributions:
-        return 0.0
-    orders = renyi_filter.ORDERS if order is None else (order,)
-    rows = dict(zip(renyi_filter.ORDERS, of_unit.divergences, strict=True))
-    least = min(rows[one] + renyi_filter.conversion(delta, one) for one in orders)
-    return max(0.0, least) if math.isfinite(least) else None
 
 
 def _part_used(
@@ -274,6 +288,10 @@ def _node_tables(spent: Mapping[str, Any]) -> Iterator[Table]:
         spent_so_far = "unknown" if spent["divergence"] is None else f"{spent['divergence']:.4g}"
         divergence = f"{spent_so_far} of {spent['limit']:.4g}{used}"
         table.add_row(f"Renyi divergence at order {spent['order']}", divergence)
+    if (further := further_contributions(spent)) is not None:
+        table.add_row("further contributions, each at the mean cost so far", str(further))
     for run, count in spent["by_run"].items():
-        table.add_row(f"run {run[:12]}", f"{count} contributions")
+        known = spent["flower_runs"].get(run)
+        name = f"run {run[:12]}" if known is None else f"run {known}"
+        table.add_row(name, f"{count} contributions")
     yield table

@@ -13,6 +13,9 @@ LINES_SHOWN: Final = 6
 DECLINED: Final = ("declined", "drops out")
 """What lines of a node's log hold where it does not take part."""
 
+_STAMP: Final = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d+)? ")
+"""Time of a line of a node's log: without it, equal lines are one."""
+
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _OF_A_MODULE: Final = re.compile(r"^(?:\w+\.)+(?=\w+:|\w+$)")
@@ -57,7 +60,7 @@ def first_failures(nodes: Path) -> list[str]:
         for place, line in enumerate(lines):
             if any(part in line for part in (*DECLINED, *FAILED_AT_HOME)):
                 error = _error_after(lines[place + 1 :])
-                found[line.strip() + (f": {error}" if error else "")] = None
+                found[_STAMP.sub("", line.strip()) + (f": {error}" if error else "")] = None
     return list(found)[:LINES_SHOWN]
 
 
