@@ -361,6 +361,7 @@ def test_a_client_of_whose_examples_none_has_a_gradient_logs_it_at_home(caplog, 
 def test_a_client_with_more_examples_than_all_should_have_logs_it_at_home(caplog, count, said):
     descent(EVERY, records(count))
     assert ("privacy.examples = 40 says how many all" in caplog.text) is said
+    assert ("(hold-out=true in the node config)" in caplog.text) is said
 
 
 def test_noise_alone_takes_the_steps_of_a_client_without_examples(monkeypatch) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from flwr.app import Context, RecordDict
 from typer.testing import CliRunner
 
 from zerosum.client.spec import ClientPolicy
@@ -159,6 +160,59 @@ def test_a_node_that_holds_out_trains_on_what_the_simulation_gives_its_client(
             own.data(text)
 
 
+@pytest.mark.parametrize(
+    ("config", "warned"), [({}, True), ({"hold-out": False}, False), ({"hold-out": True}, False)]
+)
+def test_a_node_that_may_train_on_the_servers_test_records_says_so_at_home(
+    config: dict[str, Any], warned: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = hospitals(tmp_path)
+    name = f"warned-{len(config)}-{config.get('hold-out', 0):d}-app"  # imported once a process
+    made_of(tmp_path, name)
+    task = load_task(tmp_path / name, tmp_path)
+    task.data(ClientInfo(index=0, count=4))
+    assert not caplog.records, "a simulated client has no file of its own"
+    own = type(task)(task.spec.model_copy(update={"path": names[0]}), 0)
+    own.data(ClientInfo(index=0, count=4, node_config={"data-path": names[0], **config}))
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == warned
+    assert all("trains on all of its file" in line and "hold-out=true" in line for line in said)
+
+
+def readme_commands(made: Made) -> list[str]:
+    """Return the node config of each command of an app's README."""
+    text = (made.folder / "README.md").read_text()
+    return re.findall(r"--node-config '(partition-id=[^']*)'", text)
+
+
+def test_the_commands_of_a_readme_fit_what_the_experiment_says_of_records(tmp_path: Path) -> None:
+    from zerosum.client.flower.client_app import DeployedEnvironment
+    from zerosum.client.protocol import flower_messages
+    from zerosum.client.request import ModelRequest, model_payload
+    from zerosum.server.privacy.protections import question_of
+
+    hospitals(tmp_path)
+    several = made_of(tmp_path, "several-app")
+    one = made_of(tmp_path, "single-app", data=(str(tmp_path / "h0.csv"),), epsilon=5.0)
+    for made, across in ((several, "hold-out=true"), (one, "hold-out=false")):
+        *here, elsewhere = readme_commands(made)
+        assert elsewhere.endswith(across), made.folder
+        written = parse_experiment(tomllib.loads((made.folder / "experiment.toml").read_text()))
+        experiment = made.recipe.experiment.model_copy(update={"data": written.data})
+        question = question_of(experiment, 1, 4, noise_draw="per_client")
+        asked = ModelRequest(question, model_payload(np.zeros(4, dtype=np.float32)))
+        model = flower_messages.payload_record(asked.payload)
+        content = flower_messages.pack({"request": asked.header}, model)
+        for words in [*here, elsewhere]:
+            config = tomllib.loads(words.replace(" ", "\n"))
+            context = Context(1, 1, config, RecordDict(), {})
+            read = DeployedEnvironment(context).request(content)  # not "the path is the server's"
+            assert read.digest == asked.digest
+    roster = re.search("roster add.*", (several.folder / "README.md").read_text())
+    assert roster is not None
+    assert roster[0].count("PUBLIC_OF_NODE") == several.recipe.nodes == 4
+
+
 @pytest.mark.slow
 def test_a_file_that_lacks_a_declared_column_counts_it_as_missing(tmp_path: Path) -> None:
     names = hospitals(tmp_path)
@@ -239,6 +293,15 @@ def test_a_policy_admits_the_run_it_was_made_for_and_no_second_one(tmp_path: Pat
     limit = divergence_limit(policy.max_epsilon, policy.budget_delta, order)
     spent = recipe.rounds * float(row[ORDERS.index(order)])
     assert spent <= limit < 2 * spent
+    text = (tmp_path / "policy-app" / "policy.toml").read_text()
+    named = re.search(r"no room for it: ([0-9.]+),", text)
+    assert named is not None
+    admitted = [
+        int(divergence_limit(most, 1e-4, fixed_order(most, 1e-4)) / one)
+        for most in (policy.max_epsilon, float(named[1]))
+        for one in [float(row[ORDERS.index(fixed_order(most, 1e-4))])]
+    ]
+    assert admitted == [recipe.rounds, recipe.rounds + 1]
 
 
 @pytest.mark.quick_one_in(4)

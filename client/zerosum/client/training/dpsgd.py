@@ -244,10 +244,14 @@ class ExampleTrainer(LocalTrainer):
             none = torch.zeros(0, dtype=self.dtype)
             return as_examples((none, none), self.dtype, self.device)
         if public is not None and count > public:
-            # Said at home only: how many there are is as private as they are.
+            # Said at home only: how many there are is as private as they are. A refusal, or a sum
+            # of fewer, would show the server whether one record more is there. Each is protected
+            # as before: the noise and the rate of drawing do not depend on how many there are.
             log.warning(
                 "%d examples here, but privacy.examples = %d says how many all clients have: "
-                "delta is not below 1/examples", count, public,
+                "delta is not below 1/examples; leave the public test records out (hold-out=true "
+                "in the node config), or have the experiment's examples and lot corrected",
+                count, public,
             )  # fmt: skip
         return examples
 

@@ -3,6 +3,7 @@ from .datasets import Collection as Collection
 from .datasets import Records as Records
 from .datasets import join_records as join_records
 from .datasets import split_off_test as split_off_test
+from .node_file import holds_out as holds_out
 from .partition import natural_owners as natural_owners
 from .partition import partition as partition
 from .tabular.columns import read_table as read_table

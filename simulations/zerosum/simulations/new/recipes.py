@@ -226,13 +226,20 @@ class Recipe:
             "budget_delta": self.delta,
         }
 
-    def node_epsilon(self) -> float:
-        """Return the least ``max_epsilon``, to a tenth, under which a node answers all rounds."""
+    def node_epsilon(self, repeated: int = 0) -> float:
+        """Return the least ``max_epsilon``, to a tenth, under which a node answers all rounds.
+
+        Parameters
+        ----------
+        repeated : int
+            Rounds that are asked, and charged, a second time. The noise stays that of the run.
+        """
         from zerosum.client.spec import ClientPolicy
         from zerosum.server.planning.policy_fit import PlannedRun, least_max_epsilon, own_cost
 
         written = parse_experiment(self.values)
-        run = PlannedRun(self.experiment, self.clients, self.dimension, written)
+        asked = self.experiment.model_copy(update={"rounds": self.rounds + repeated})
+        run = PlannedRun(asked, self.clients, self.dimension, written)
         policy = ClientPolicy(min_cohort=2, corruption=0.0, max_epsilon=math.inf)
         spent = own_cost(run, policy)
         return math.inf if spent is None else least_max_epsilon(spent, self.delta)

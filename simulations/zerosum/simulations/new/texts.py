@@ -22,12 +22,13 @@ _HEADS = {
 
 _DATA = """\
 # All records in one place: a simulation {deals}, and test_fraction of them is the public
-# test data. A node names a file of its own in its node config (data-path), and trains on all of it.
+# test data. A node names a file of its own in its node config (data-path), and trains on all of it;
+# with hold-out=true, on all but its public test records.
 # Your task reads these keys: path, clients, partition, alpha, shards_per_client, test_fraction."""
 
 _COMMENTS: Mapping[str, str] = {
     "privacy.model": "each client draws its share of the noise",
-    "privacy.examples": "training records of all clients together: public",
+    "privacy.examples": "training records of all clients, no test records among them: public",
     "privacy.lot": "expected in a step: each is drawn with probability lot/examples",
     "privacy.epsilon": "of all rounds together; the noise is found",
     "privacy.epsilon_for": "against the server and fellow clients, while masks hold",
@@ -40,8 +41,8 @@ _BEFORE: Mapping[str, str] = {
 # `zerosum new NAME --privacy patient --epsilon 3` writes what hides each record in noise.
 """,
     "secagg": """\
-# The nodes trust the server to follow the protocol: no keys have to be handed out beforehand.
-# README.md says how to use "malicious", which withstands one that lies.
+# "semi-honest": the nodes trust the server to follow the protocol, and need no keys beforehand.
+# "malicious" withstands a server that lies, and needs a signed roster: README.md says how.
 """,
     "patient.secagg": """\
 # Nobody may be missing: the noise of all is needed in each sum.
@@ -67,9 +68,13 @@ _POLICY_BEFORE: Mapping[str, str] = {
 """,
     "max_epsilon": """\
 # What one run costs by this node's own count, which is a little above the run's epsilon_sum. Two
-# runs cost twice that.
+# runs cost twice that. A round that is asked again (resume=, or given up after this node answered)
+# is charged again{repeated}.
 """,
 }
+
+_NO_ROOM = """, and this leaves no room for it: {epsilon:g}, written before the first run,
+# has room for one. That is then what this node promises"""
 
 _NOISE = {
     Protected.NONE: """\
@@ -114,7 +119,7 @@ def experiment_texts(recipe: Recipe, training: str) -> dict[str, str]:
         "sections": "\n\n".join(
             _section(who, name, values) for name, values in recipe.sections.items()
         ),
-        "policy": _POLICY_HEAD + "".join(_policy_lines(who, recipe.policy())),
+        "policy": _POLICY_HEAD + "".join(_policy_lines(recipe)),
     }
 
 
@@ -129,14 +134,26 @@ def _section(who: Protected, name: str, values: Mapping[str, Any]) -> str:
     return f"[{name}]\n{before}" + "\n".join(lines)
 
 
-def _policy_lines(who: Protected, values: Mapping[str, Any]) -> list[str]:
-    texts = []
-    for key, value in values.items():
+def _policy_lines(recipe: Recipe) -> list[str]:
+    who, texts = recipe.protected, []
+    for key, value in recipe.policy().items():
         before = _POLICY_BEFORE.get(f"{who}.{key}")
-        if before is None and who is not Protected.NONE:
+        if before is None and recipe.private:
             before = _POLICY_BEFORE.get(key)
+        if before and key == "max_epsilon":
+            before = before.format(repeated=_repeated(recipe))
         texts.append(f"{before or ''}{_line(key, value)}\n")
     return texts
+
+
+def _repeated(recipe: Recipe) -> str:
+    """Return whether the policy admits one round more, in words; it may, as it is rounded up."""
+    more = recipe.node_epsilon(repeated=1)
+    return (
+        ", and there is room for one"
+        if more <= recipe.node_epsilon()
+        else _NO_ROOM.format(epsilon=more)
+    )
 
 
 def _line(key: str, value: Any) -> str:
@@ -179,7 +196,10 @@ def readme_texts(recipe: Recipe, data: str | list[str], several: bool) -> dict[s
     elif recipe.description.client_column is not None:
         column = recipe.description.client_column
         simulate = f"takes the {clients} clients that column `{column}` of `{names}` names."
-    here = f"Here all nodes read `{names}` and train on a part of it each, as simulated clients do."
+    here = (
+        f"Here all nodes read `{names}` (`server-paths`) and train on a part of it each, as "
+        "simulated clients do."
+    )
     if several:
         here = (
             "With `hold-out=true` a node does not train on the records that the server, which "
@@ -197,11 +217,37 @@ def readme_texts(recipe: Recipe, data: str | list[str], several: bool) -> dict[s
         + "\n`--set rounds=20` changes another key.",
         "supernodes": "\n\n".join(shown),
         "here_words": here,
+        "hold_out": "true" if several else "false",
+        "hold_out_words": _hold_out_words(recipe, several),
+        "keys": "\n".join(
+            f"    zerosum keys new node{number}.key" for number in range(min(2, nodes))
+        )
+        + ("\n    # and so on, each on its node" if nodes > 2 else ""),
+        "publics": " ".join(f"{number}=PUBLIC_OF_NODE_{number}" for number in range(min(4, nodes)))
+        + (" …" if nodes > 4 else ""),
     }
 
 
+def _hold_out_words(recipe: Recipe, several: bool) -> str:
+    """Return what a node with a file of its own trains on, and what has to fit that."""
+    counted = recipe.protected is Protected.PATIENT
+    every = "`examples` and `lot` in `experiment.toml` to the records of all nodes together"
+    if several:
+        return (
+            "`hold-out=true` leaves out the public test records, which the server tests on"
+            + (":\n`examples` counts without them" if counted else "")
+            + ". Where the server tests on other people's records,\nor on none, write "
+            "`hold-out=false` on every node" + (f", and set\n{every}" if counted else "") + "."
+        )
+    return (
+        "`hold-out=false`: it trains on all of that. On a node whose file the server tests on, "
+        "write `true`:\nthe public test records are then left out."
+        + (f" Set {every};\ndocs/tables.md of zerosum has the other keys." if counted else "")
+    )
+
+
 def _supernode(number: int, nodes: int, several: bool) -> str:
-    file = ' data-path="FILE" hold-out=true' if several else ""
+    file = ' data-path="FILE" hold-out=true' if several else " server-paths=true"
     return (
         f"    flower-supernode --insecure --superlink 127.0.0.1:8000 --port {9094 + number} \\\n"
         f"        --node-config 'partition-id={number} num-partitions={nodes} "
