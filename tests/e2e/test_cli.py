@@ -175,14 +175,16 @@ def test_a_run_killed_at_random_moments_and_resumed_is_the_run_it_would_have_bee
 
 
 def test_keys_and_a_roster_are_made_as_the_example_says(zerosum, tmp_path):
-    public = [zerosum("keys", "new", f"{n}.key").output.strip() for n in (0, 1, "authority")]
+    made = [zerosum("keys", "new", f"{n}.key") for n in (0, 1, "authority")]
+    public = [each.stdout.strip() for each in made]
+    assert "made authority.key, " in made[2].stderr, "on a screen, hex alone does not say whose"
     assert all(len(bytes.fromhex(key)) == 32 for key in public)
     assert (tmp_path / "0.key").stat().st_mode & 0o777 == 0o600
     assert zerosum("keys", "show", "1.key").output.strip() == public[1]
     signed = ["--authority", "authority.key"]
     first = zerosum("roster", "add", "roster", f"0={public[0]}", f"1={public[1]}", *signed)
     assert first.output == f"version 1, 2 clients; authority {public[2]}\n"
-    third = zerosum("keys", "new", "2.key").output.strip()
+    third = zerosum("keys", "new", "2.key").stdout.strip()
     assert (
         "version 2, 3 clients" in zerosum("roster", "add", "roster", f"2={third}", *signed).output
     )

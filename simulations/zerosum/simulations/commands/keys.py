@@ -31,6 +31,13 @@ def new_key(
             raise ProvisioningError(f"FILE {file}: {error.strerror}; choose a new file") from None
         except OpenToOthersError as error:
             raise ProvisioningError(str(error)) from None
+    # Beside the output, which is the key alone: several are made in a row, and one is not a node's.
+    Console(stderr=True).print(
+        f"made {file}, which stays with its owner; its public part:",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
     Console().print(key.public.hex(), highlight=False, soft_wrap=True)
 
 

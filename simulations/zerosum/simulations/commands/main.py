@@ -322,7 +322,7 @@ def report(
         Path | None,
         typer.Option(
             metavar="OUT",
-            help="Write what outsiders may read into this new folder: no counts of clients, no "
+            help="Write what outsiders may read into this new folder: no sizes of cohorts, no "
             "ledger, no seed.",
         ),
         FOLDERS,
