@@ -25,7 +25,10 @@ from zerosum.simulations.report.board import (
     board_page,
     write_board,
 )
+from zerosum.simulations.report.board_assumptions import conditions
 from zerosum.simulations.report.board_words import one_in, percent_up, posterior
+
+RECORDS = 735
 
 JARGON = (
     *("epsilon", "delta", "dp-sgd", "differential", "privacy budget", "adjacency", "accountant"),
@@ -64,6 +67,8 @@ KINDS = {
     "ended early": facts(state="ended early", rounds=7),
     "unfinished": facts(state="unfinished", rounds=3, simulated=None, public_records=None),
     "deployed": facts(simulated=False),
+    "everybody in each round": facts("privacy.lot=735", "privacy.examples=735"),
+    "planned": facts(state="planned", simulated=None, outcome=""),
     "ideal, local": facts("secagg.protocol=ideal", "privacy.model=central"),
     "unmasked": facts("secagg.protocol=none", "secagg.corruption=0.2"),
     "unmasked, infinite": facts(
@@ -153,6 +158,48 @@ def test_second_page_has_boxes_to_tick_and_places_to_sign(kind: str) -> None:
         assert who in page
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_box_is_one_condition(kind: str) -> None:
+    """One sentence, without a second part after a colon, of which only one could be true."""
+    for condition in conditions(KINDS[kind]):
+        assert condition.endswith(".")
+        assert ". " not in condition
+        assert ": " not in condition
+    assert len(set(conditions(KINDS[kind]))) == len(conditions(KINDS[kind]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_code_at_the_clients_is_a_condition_wherever_there_are_any(kind: str) -> None:
+    box = "The programs that run at the clients are those that were reviewed."
+    assert (box in conditions(KINDS[kind])) is (KINDS[kind].simulated is not True)
+
+
+def test_second_page_names_its_observers_and_no_code_of_the_accounting() -> None:
+    for kind in ("finished", "unmasked", "infinite"):
+        page = pages(KINDS[kind])[1]
+        for word in ("pld", "rdp", "coupled", "zero_out", "epsilon_"):
+            assert word not in page, kind
+    second = pages(KINDS["finished"])[1]
+    assert "The server, if the masks were broken" in second
+    assert "compared with sending nothing but noise" in second
+
+
+@pytest.mark.parametrize(
+    ("delta", "said"),
+    [
+        (
+            1e-4,
+            f"of all {RECORDS:,}, it fails for any with at most 1 in {int(1 / (1e-4 * RECORDS))}.",
+        ),
+        (1e-2, f"Of {RECORDS:,} that may be {1e-2 * RECORDS:.2g} on average, which is not little."),
+    ],
+)
+def test_delta_is_told_for_all_records_together(delta: float, said: str) -> None:
+    given = facts("privacy.examples=735", "privacy.lot=100")
+    bounds = {name: replace(one, delta=delta) for name, one in given.bounds.items()}
+    assert said in pages(replace(given, bounds=bounds))[0]
+
+
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
@@ -160,7 +207,9 @@ def test_second_page_has_boxes_to_tick_and_places_to_sign(kind: str) -> None:
         ("finished", "It protects nobody"),
         ("unfinished", "Not finished: 3 of 60 rounds. The risks below are those of all 60"),
         ("unfinished", "If this is run as a simulation"),
-        ("unfinished", "not recorded here. Nothing protects these"),
+        ("unfinished", "stands on the page of the plan, and here when the run is over"),
+        ("everybody in each round", "All records, 735 at most, take part in each round."),
+        ("finished", "with a probability of 1 in 10,000, and then nothing is promised for it"),
         ("ended early", "Ended after 7 of 60 rounds. When it ended tells of its models, so all 60"),
         ("infinite", "no limit nothing can be promised"),
         ("without", "nothing limits what sums and models tell of one client"),
@@ -243,6 +292,10 @@ def test_a_run_that_goes_on_is_charged_all_of_its_plan(run: RunFolder, tmp_path:
     given = board_of_run(RunFolder.open(folder))
     assert given.state == "unfinished"
     assert given.simulated is None
+    config = (folder / "config.toml").read_text()
+    (folder / "config.toml").write_text(config.replace("clients = 6\n", ""))
+    assert "clients = 6" not in (folder / "config.toml").read_text()
+    assert board_of_run(RunFolder.open(folder)).population == 6, "as its ledger knows"
     whole = run.read_summary().epsilon
     for name in OBSERVERS:
         assert given.bounds[name].value == pytest.approx(whole[name].value, rel=1e-6)

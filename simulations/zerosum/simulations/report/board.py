@@ -112,7 +112,7 @@ def board_of_run(folder: RunFolder) -> BoardFacts:
         experiment=run.experiment,
         state=_state(run),
         rounds=len(run.rounds),
-        population=run.population,
+        population=_population(run, folder),
         dimension=run.dimension,
         bounds=_bounds(run, folder),
         simulated=_simulated(run),
@@ -202,6 +202,13 @@ def _simulated(run: RunRecord) -> bool | None:
     if run.summary.noise_from_seed is None:
         return None
     return run.summary.noise_from_seed or run.summary.engine.get("name") != DEPLOYED["name"]
+
+
+def _population(run: RunRecord, folder: RunFolder) -> int | None:
+    """Return how many clients take part; while a run goes on its ledger alone may know."""
+    if run.population is None and (folder.path / LEDGER).is_file():
+        return ledger_header(folder).population
+    return run.population
 
 
 def _bounds(run: RunRecord, folder: RunFolder) -> Mapping[ObserverName, EpsilonBound]:

@@ -4,7 +4,14 @@ from typing import TYPE_CHECKING, Final
 
 from zerosum.server.privacy.observers import OBSERVERS
 from zerosum.server.privacy.rounding import epsilon_text
-from zerosum.simulations.report.board_words import PRIORS, one_in, percent_up, posterior, unit
+from zerosum.simulations.report.board_words import (
+    PRIORS,
+    observer_of,
+    one_in,
+    percent_up,
+    posterior,
+    unit,
+)
 from zerosum.simulations.report.words import percent
 
 if TYPE_CHECKING:
@@ -23,9 +30,10 @@ SOURCES: Final = (
 
 def conditions(facts: "BoardFacts") -> list[str]:
     """Return what must be true for the limits to hold, each to be ticked."""
+    trusted = [*_code(facts), *_masking(facts)]
     if not facts.experiment.privacy.private:
-        return [*_masking(facts), *_people(facts), _CONSENT]
-    return [*_masking(facts), *_noise(facts), *_people(facts), *_fixed(facts), _CONSENT]
+        return [*trusted, *_people(facts), _CONSENT]
+    return [*trusted, *_noise(facts), *_people(facts), *_fixed(facts), _CONSENT]
 
 
 _CONSENT: Final = (
@@ -33,13 +41,19 @@ _CONSENT: Final = (
 )
 
 
+def _code(facts: "BoardFacts") -> list[str]:
+    """Return the main limit of a deployment: a node runs what it is sent."""
+    if facts.simulated:
+        return []
+    return ["The programs that run at the clients are those that were reviewed."]
+
+
 def _masking(facts: "BoardFacts") -> list[str]:
     secagg = facts.experiment.secagg
     if secagg.protocol == "none":
-        return ["The server may read what each client sends: all clients agreed to that."]
+        return ["All clients agreed that the server reads what each of them sends."]
     if secagg.protocol == "ideal":
-        return ["The sums are formed by somebody whom all clients trust, and who shows nobody else "
-                "what a client sent."]  # fmt: skip
+        return ["All clients trust whoever forms the sums to show nobody what a client sent."]
     colluding = (
         "No client shares what it knows with the server."
         if not secagg.corruption
@@ -47,10 +61,9 @@ def _masking(facts: "BoardFacts") -> list[str]:
         "server."
     )
     honest = (
-        "The server may lie about who answered: the list of the clients' keys is signed by "
-        "somebody else than the server."
+        "The list of the clients' keys is signed by somebody else than the server."
         if secagg.server == "malicious"
-        else "The server follows the protocol, though it may read along."
+        else "The server follows the protocol."
     )
     return [colluding, honest]
 
@@ -64,12 +77,9 @@ def _noise(facts: "BoardFacts") -> list[str]:
             if privacy.honest_fraction == 1
             else f"At least {percent(privacy.honest_fraction)} of the"
         )
-        said.append(
-            f"{adding} clients asked in a round add their noise as agreed. A round that fewer "
-            "answer is given up."
-        )
+        said.append(f"{adding} clients asked in a round add their noise as agreed.")
     if privacy.model == "central":
-        said.append("The server adds the noise, and shows nobody a sum before.")
+        said.append("The server adds the noise before it shows anybody a sum.")
     said.append("The noise is drawn secretly by each machine, not from a number written down.")
     release = facts.bounds.get("release")
     if any("dropout" in note for note in (() if release is None else release.assumptions)):
@@ -85,21 +95,21 @@ def _noise(facts: "BoardFacts") -> list[str]:
 def _people(facts: "BoardFacts") -> list[str]:
     if unit(facts) == "client":
         return ["All records of a person are with one client."]
-    said = ["Each person has one record, with one client, and no record is made of several."]
+    said = ["Each record is of one person, who has no other, with any client."]
     if examples := facts.experiment.privacy.examples:
-        said.append(f"All clients together have at most {examples:,} records, and may say so.")
+        said.append(f"The clients may tell that they have at most {examples:,} records together.")
     return said
 
 
 def _fixed(facts: "BoardFacts") -> list[str]:
     return [
-        "Rounds, noise and limits were fixed before anybody looked at the records, and are kept.",
+        "Rounds, noise and limits are those fixed before anybody looked at the records.",
         "Nothing else is computed from these records, or its risk is added.",
     ]
 
 
 def figures(facts: "BoardFacts") -> list[list[str]]:
-    """Return rows of observer, epsilon, delta, and beliefs from :data:`PRIORS` on."""
+    """Return rows of who observes, epsilon, delta, and beliefs from :data:`PRIORS` on."""
     rows = []
     for name in OBSERVERS:
         bound = facts.bounds.get(name)
@@ -108,14 +118,16 @@ def figures(facts: "BoardFacts") -> list[list[str]]:
         value = epsilon_text(bound.value) if bound.finite else "none"
         beliefs = [percent_up(posterior(prior, bound.value)) for prior in PRIORS]
         delta = one_in(bound.delta) if bound.finite else "–"
-        rows.append([f"epsilon_{name}", value, delta, *(beliefs if bound.finite else ["–"] * 3)])
+        rows.append(
+            [observer_of(facts, name), value, delta, *(beliefs if bound.finite else ["–"] * 3)]
+        )
     return rows
 
 
 def reasons(facts: "BoardFacts") -> list[str]:
     """Return why some observer has no limit, in the words of the accounting."""
     return [
-        f"epsilon_{name}: {shortened(bound.reason or '', MOST_LETTERS)}"
+        f"{observer_of(facts, name)}: {shortened(bound.reason or '', MOST_LETTERS)}"
         for name in OBSERVERS
         if (bound := facts.bounds.get(name)) is not None and not bound.finite
     ]
@@ -134,6 +146,13 @@ def meaning(facts: "BoardFacts") -> str:
     )
 
 
+_COMPARED: Final = {
+    "zero_out": "compared with sending nothing but noise",
+    "replace": "compared with any other data in its place",
+}
+"""What a figure compares a unit's presence with, by the adjacency of its bound."""
+
+
 def setting(facts: "BoardFacts") -> str:
     """Return the settings that the figures follow from, in a line."""
     experiment = facts.experiment
@@ -142,9 +161,7 @@ def setting(facts: "BoardFacts") -> str:
     if privacy.noise_multiplier:
         parts.append(f"noise multiplier {privacy.noise_multiplier:.4g}")
     adjacency = dict.fromkeys(b.adjacency for b in facts.bounds.values() if b.adjacency)
-    parts += [f"adjacency: {', '.join(adjacency)}"] if adjacency else []
-    accountants = dict.fromkeys(b.accountant for b in facts.bounds.values() if b.accountant)
-    parts += [f"computed by: {', '.join(accountants)}"] if accountants else []
+    parts += [_COMPARED[each] for each in adjacency]
     masks = {"pairwise": f"masks against a {secagg.server} server", "ideal": "a trusted sum",
              "none": "no masks"}  # fmt: skip
     return (

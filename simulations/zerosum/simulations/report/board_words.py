@@ -132,6 +132,8 @@ def what_is_computed(facts: "BoardFacts") -> list[str]:
         sentences.append(
             f"In a round each record is drawn by a secret coin: about {privacy.lot:,} of "
             f"{privacy.examples:,}."
+            if privacy.example_rate < 1
+            else f"All records, {privacy.examples:,} at most, take part in each round."
         )
     return [*sentences, _MASKS[facts.experiment.secagg.protocol], _noise(facts)]
 
@@ -162,6 +164,11 @@ def _noise(facts: "BoardFacts") -> str:
 def observers(facts: "BoardFacts") -> list[dict[str, str]]:
     """Return the observers in the house's order: who, what it sees, and what it can come to."""
     return [_observer(facts, name) for name in OBSERVERS]
+
+
+def observer_of(facts: "BoardFacts", name: ObserverName) -> str:
+    """Return who an observer is, as the table of the first page calls it."""
+    return _WHO[facts.experiment.secagg.protocol][name][0]
 
 
 def _observer(facts: "BoardFacts", name: ObserverName) -> dict[str, str]:
@@ -232,13 +239,16 @@ def exception(facts: "BoardFacts") -> str:
     delta = max(bound.delta for bound in bounds)
     units = facts.experiment.privacy.examples or facts.population
     sentence = (
-        f"That holds but for a probability of {one_in(delta)}: in such a case nothing is promised "
-        f"for that {unit(facts)}."
+        f"For each {unit(facts)} that may fail with a probability of {one_in(delta)}, and then "
+        "nothing is promised for it"
     )
-    if units and delta * units >= 0.1:
+    if not units:
+        return f"{sentence}."
+    if delta * units >= 0.1:
         number = f"{delta * units:.2g}"
-        sentence += f" Of {units:,} that may be {number} on average, which is not little."
-    return sentence
+        return f"{sentence}. Of {units:,} that may be {number} on average, which is not little."
+    # One of several events is at most as probable as all together, however they depend.
+    return f"{sentence}; of all {units:,}, it fails for any with at most {one_in(delta * units)}."
 
 
 def unprotected(facts: "BoardFacts") -> str:
@@ -248,6 +258,11 @@ def unprotected(facts: "BoardFacts") -> str:
         return (
             f"{count(facts.public_records, 'record')} {verb} public: the model is tested on "
             f"{them}. Nothing on these pages protects the people in {them}."
+        )
+    if is_own(facts.experiment.task) and facts.state == "unfinished":
+        return (
+            "How many records are public, as those that the model is tested on, stands on the page "
+            "of the plan, and here when the run is over. Nothing protects these."
         )
     if is_own(facts.experiment.task):
         return (
