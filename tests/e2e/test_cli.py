@@ -217,7 +217,7 @@ def test_a_file_at_fault_is_named_by_the_option_that_it_came_by(
 def test_a_signing_key_is_its_owners_alone_whatever_the_umask(zerosum, tmp_path, mask):
     before = os.umask(mask)
     try:
-        public = zerosum("keys", "new", "0.key").output
+        public = zerosum("keys", "new", "0.key").stdout
     finally:
         os.umask(before)
     assert (tmp_path / "0.key").stat().st_mode & 0o777 == 0o600
@@ -233,7 +233,7 @@ def test_a_signing_key_is_its_owners_alone_whatever_the_umask(zerosum, tmp_path,
 
 @pytest.mark.slow
 def test_mistakes_with_keys_are_one_line_and_change_nothing(zerosum, tmp_path):
-    public = zerosum("keys", "new", "0.key").output.strip()
+    public = zerosum("keys", "new", "0.key").stdout.strip()
     zerosum("keys", "new", "authority.key")
     signed = ["--authority", "authority.key"]
     zerosum("roster", "add", "roster", f"0={public}", *signed)

@@ -167,7 +167,19 @@ def observers(facts: "BoardFacts") -> list[dict[str, str]]:
 
 
 def observer_of(facts: "BoardFacts", name: ObserverName) -> str:
-    """Return who an observer is, as the table of the first page calls it."""
+    """Return who an observer is, as the table of the first page calls it.
+
+    Parameters
+    ----------
+    facts : BoardFacts
+        Of the run.
+    name : str
+        Of the observer.
+
+    Returns
+    -------
+    str
+    """
     return _WHO[facts.experiment.secagg.protocol][name][0]
 
 
