@@ -99,7 +99,7 @@ def test_flwr_run_plays_the_example_on_flowers_own_simulation_runtime(flower, tm
         assert (summary["population"], summary["engine"]["name"]) == (4, "flower")
         assert not any(summary["dropouts"].values()), (out / METRICS).read_text()
         assert summary["noise_from_seed"] is True
-        assert "round 2 completed: 4 of 4 survived" in printed
+        assert "round 2/2 completed: 4 of 4 survived" in printed
         run = api.run(experiment_of(case), out=tmp_path / f"run-{number}", report=False)
         assert (out / MODEL).read_bytes() == (run.folder / MODEL).read_bytes(), case
     assert flower.completed() == 2
