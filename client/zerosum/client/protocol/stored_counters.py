@@ -48,27 +48,6 @@ def read_spending(folder: Path) -> Spending:
     return spending_of(read_counters(folder))
 
 
-def read_run_names(folder: Path) -> dict[str, str]:
-    """Read what Flower calls the runs of a record; nothing of those before this was kept.
-
-    Parameters
-    ----------
-    folder : Path
-        The node's state directory.
-
-    Returns
-    -------
-    dict of str to str
-        Flower's ids, by the names of ``by_run`` in a record of what was spent.
-
-    Raises
-    ------
-    DamagedStoreError, OpenToOthersError
-        As :func:`read_spending`.
-    """
-    return dict(read_counters(folder)["flower_runs"])
-
-
 def written_counters(counters: Mapping[str, Any]) -> bytes:
     """Return the content of a file of counters, with their checksum.
 

@@ -18,8 +18,8 @@ from zerosum.client.protocol.own_log import spent_epsilon
 from zerosum.client.protocol.stored_counters import (
     COUNTERS,
     SESSIONS,
-    read_run_names,
-    read_spending,
+    read_counters,
+    spending_of,
 )
 from zerosum.client.spec import BUDGET_DELTA, ClientPolicy
 from zerosum.server.analytics.query_files import QUERY_LEDGER
@@ -104,8 +104,9 @@ def spending_in(
             f"{QUERY_LEDGER}), nor a node's state-dir (no {COUNTERS}): name one of them"
         )
     try:
-        named = {"flower_runs": read_run_names(folder)}
-        return node_spending(read_spending(folder), _read_policy(policy)) | named
+        counters = read_counters(folder)
+        named = {"flower_runs": counters["flower_runs"]}
+        return node_spending(spending_of(counters), _read_policy(policy)) | named
     except (DamagedStoreError, OpenToOthersError, OSError) as error:
         raise ConfigError(str(error)) from None
 

@@ -141,19 +141,15 @@ def _policy_lines(recipe: Recipe) -> list[str]:
         if before is None and recipe.private:
             before = _POLICY_BEFORE.get(key)
         if before and key == "max_epsilon":
-            before = before.format(repeated=_repeated(recipe))
+            before = before.format(repeated=_repeated(recipe, value))
         texts.append(f"{before or ''}{_line(key, value)}\n")
     return texts
 
 
-def _repeated(recipe: Recipe) -> str:
+def _repeated(recipe: Recipe, admitted: float) -> str:
     """Return whether the policy admits one round more, in words; it may, as it is rounded up."""
     more = recipe.node_epsilon(repeated=1)
-    return (
-        ", and there is room for one"
-        if more <= recipe.node_epsilon()
-        else _NO_ROOM.format(epsilon=more)
-    )
+    return ", and there is room for one" if more <= admitted else _NO_ROOM.format(epsilon=more)
 
 
 def _line(key: str, value: Any) -> str:
