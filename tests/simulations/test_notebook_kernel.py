@@ -53,8 +53,9 @@ except KeyboardInterrupt as ended:
     print(ended.__notes__)""",
     """from zerosum.server.runs.run_folder import RunFolder
 done = len(RunFolder.open(Path("cut")).read_rounds())
-def end(record):
-    raise KeyboardInterrupt
+def end(record):  # the last line may be of a round without its checkpoint, which is played again
+    if record.round > done:
+        raise KeyboardInterrupt
 try:
     resume("cut", on_round=end, report=False)
 except KeyboardInterrupt:

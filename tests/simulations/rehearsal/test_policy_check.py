@@ -23,7 +23,7 @@ def clinics(tmp_path_factory):
         ill = (age + 8 * rng.normal(size=120) > 55).astype(int)
         pd.DataFrame({"age": age, "num": ill}).to_csv(folder / f"h{number}.csv", index=False)
     asked = Asked((str(folder / "h*.csv"),), label="num > 0", privacy="patient", epsilon=3.0)
-    return make_app(folder / "clinics-app", asked).folder
+    return make_app(folder / "policed-app", asked).folder
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_run_that_cannot_be_had_with_so_many_nodes_is_not_waited_for(rehearse)
 
 
 def test_a_model_that_fails_is_not_waited_for(rehearse, clinics):
-    code = clinics / "clinics_app" / "task.py"
+    code = clinics / "policed_app" / "task.py"
     text = code.read_text()
     code.write_text(text.replace("nn.Sequential", "nn.Nothing"))
     try:
