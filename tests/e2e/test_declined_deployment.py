@@ -80,7 +80,7 @@ def test_a_run_that_every_node_declines_ends_after_three_rounds(tmp_path, caplog
         served(tmp_path, everybody, number=2)
     said = str(ended.value)
     assert "all 3 rounds were abandoned" in said
-    assert "every client refused, so no other is played" in said
+    assert "every client refused, which ends a run" in said
     lines = (tmp_path / "run2" / "metrics.jsonl").read_text().splitlines()
     assert len(lines) == 3 < ROUNDS
     ours = [r.getMessage() for r in caplog.records if r.name == "zerosum.server"]

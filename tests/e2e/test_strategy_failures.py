@@ -113,7 +113,7 @@ def test_a_run_that_every_client_refuses_ends_after_three_rounds(settings, grid_
         strategy.start(grid_of(refusing), model(), 7)
     said = str(ended.value)
     assert "18 passed share, 0 passed contribute (18 refused it)" in said
-    assert "every client refused, so no other is played" in said
+    assert "every client refused, which ends a run" in said
     assert "each node's own log" in said
     assert "layer.bias" in ended.value.result.arrays
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()

@@ -7,11 +7,13 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from typer.testing import CliRunner
 
 from zerosum.server.privacy.epsilon_bound import EpsilonBound, no_bound
+from zerosum.server.privacy.event_costs import Adjacency
 from zerosum.server.privacy.observers import OBSERVERS
 from zerosum.server.runs.run_folder import RunFolder
 from zerosum.simulations import api
@@ -198,6 +200,13 @@ def test_delta_is_told_for_all_records_together(delta: float, said: str) -> None
     given = facts("privacy.examples=735", "privacy.lot=100")
     bounds = {name: replace(one, delta=delta) for name, one in given.bounds.items()}
     assert said in pages(replace(given, bounds=bounds))[0]
+
+
+@pytest.mark.parametrize("adjacency", get_args(Adjacency))
+def test_second_page_says_what_presence_is_compared_with(adjacency: str) -> None:
+    given = facts()
+    bounds = {name: replace(one, adjacency=adjacency) for name, one in given.bounds.items()}
+    assert "; compared with " in pages(replace(given, bounds=bounds))[1]
 
 
 @pytest.mark.parametrize(

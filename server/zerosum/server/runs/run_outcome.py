@@ -195,7 +195,7 @@ def nothing_learnt(records: Sequence[RoundRecord]) -> str | None:
         if records[0].reason:
             message += f"; round {records[0].round}: {records[0].reason}"
         failed = "" if failures is None else _failed(failures)
-        ended = "every client refused, so no other is played" if all_refuse(records) else ""
+        ended = "every client refused, which ends a run" if all_refuse(records) else ""
         return "; ".join(part for part in (message, failed, ended) if part)
     if any(record.clients_trained != 0 and _is_zero(record) for record in records):
         return (

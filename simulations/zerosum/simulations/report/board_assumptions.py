@@ -147,6 +147,7 @@ def meaning(facts: "BoardFacts") -> str:
 
 
 _COMPARED: Final = {
+    "add_remove": "compared with leaving its data out",
     "zero_out": "compared with sending nothing but noise",
     "replace": "compared with any other data in its place",
 }
