@@ -1,11 +1,21 @@
 """Fixtures of all tests."""
 
+import functools
 import gc
 import signal
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+import typer.testing
+from hypothesis import settings
+
+# How long an example takes is the machine's, and no test's, affair.
+settings.register_profile("no clock", deadline=None)
+settings.load_profile("no clock")
+
+# Commands are called some hundred times: their tree, which nothing changes, is built once.
+typer.testing._get_command = functools.cache(typer.testing._get_command)  # type: ignore[attr-defined]
 
 # A shell's background and nohup let a process ignore these signals, and its children inherit that:
 # commands that tests start, and then interrupt, would go on. What is handled is not inherited.

@@ -233,7 +233,7 @@ def test_a_record_of_an_older_version_is_gone_on_from(tmp_path):
         max_size=30,
     )
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_whatever_expires_and_whichever_way_the_clock_goes_no_session_begins_twice(
     tmp_path_factory, asked
 ):

@@ -56,6 +56,7 @@ def zerosum(*arguments: object, before: str = "", folder: Path | None = None):
     )
 
 
+@pytest.mark.slow
 @needs_adult
 def test_first_question_is_answered_with_an_interval_and_a_report(tmp_path):
     done = zerosum(

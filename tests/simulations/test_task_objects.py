@@ -77,7 +77,7 @@ def bits(result):
     return rounds, {name: values.tobytes() for name, values in result.model.items()}
 
 
-@pytest.mark.quick_one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [PLAIN, PRIVATE], ids=["plain", "private"])
 def test_an_object_trains_bit_for_bit_as_its_name(here, values, monkeypatch):
     quiet = partial(run, report=False)

@@ -383,7 +383,7 @@ def altered(draw, records):
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data(), channel=st.sampled_from(sorted(CHANNELS)))
 def test_records_that_differ_in_anything_an_app_sees_differ_in_their_digest(data, channel):
     through = CHANNELS[channel]

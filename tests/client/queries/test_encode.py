@@ -80,7 +80,7 @@ def questions(draw):
     return query, schema, Table.of(columns, schema)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(questions())
 def test_no_record_weighs_more_than_its_block(question):
     query, schema, table = question
@@ -106,7 +106,7 @@ def test_no_record_weighs_more_than_its_block(question):
 
 
 @pytest.mark.quick_one_in(3)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(COLUMNS, st.lists(st.floats() | st.integers(-(2**54), 2**54), max_size=9))
 @pytest.mark.parametrize("cells", [2, 7, 4096])
 def test_a_value_lies_between_the_edges_of_its_cell(cells, column, values):

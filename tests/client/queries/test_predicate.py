@@ -81,13 +81,13 @@ def by_pandas(predicate: Predicate) -> pd.Series:
     return result
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(TREES | WIDER)
 def test_a_predicate_holds_where_pandas_says_so(predicate):
     assert holds(predicate, TABLE).tolist() == by_pandas(predicate).tolist()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(TREES)
 def test_the_text_of_a_predicate_is_read_as_the_same_tree(predicate):
     assert parse(str(predicate), SCHEMA) == predicate
@@ -96,7 +96,7 @@ def test_the_text_of_a_predicate_is_read_as_the_same_tree(predicate):
 PRINTED = st.text(min_size=1, max_size=8).filter(lambda t: t.isprintable() and t == t.strip())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(PRINTED, PRINTED.filter(lambda t: t != "(other)"))
 def test_any_column_and_value_has_a_text(column, value):
     predicate = Or(
@@ -105,13 +105,13 @@ def test_any_column_and_value_has_a_text(column, value):
     assert parse(str(predicate), Schema.of({column: [value]})) == predicate
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(TREES)
 def test_a_predicate_has_canonical_bytes(predicate):
     assert type(predicate).from_canonical(predicate.canonical()) == predicate
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text("age()=<>!'\"`nd ot,i1.5e-+or\0\n", max_size=30) | st.text(max_size=20))
 def test_garbage_is_refused_or_read_and_never_raises_otherwise(text):
     try:

@@ -17,7 +17,7 @@ def shares_of(threshold, count):
     return shamir.split([SECRET], threshold, range(1, count + 1), Keystream(b"k" * 32))[:, 0].copy()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(1, 9), st.integers(0, 8), st.data())
 def test_up_to_half_the_spare_shares_may_be_wrong(threshold, spare, data):
     count = threshold + spare

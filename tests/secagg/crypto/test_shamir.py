@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from zerosum.secagg.crypto import shamir
@@ -45,7 +45,6 @@ def test_shares_are_those_of_the_vectors_and_of_the_reference(case):
     assert flat == reference_shares(seed, secrets, case["threshold"], points)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 12), st.integers(0, 8), st.binary(min_size=32, max_size=32), st.randoms())
 def test_any_threshold_shares_recover_the_secret(threshold, spare, secret, random):
     points = random.sample(range(1, 100), threshold + spare)

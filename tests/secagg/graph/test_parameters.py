@@ -158,7 +158,7 @@ small = st.builds(
 
 
 @given(small)
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_the_search_finds_what_enumeration_finds(a):
     feasible = ((k, t) for k in range(1, a.n - 1) for t in range(1, k + 1) if holds(a, k, t))
     first = next(feasible, None)
@@ -171,7 +171,7 @@ def test_the_search_finds_what_enumeration_finds(a):
 
 
 @given(small)
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_where_a_sparse_graph_can_do_the_complete_one_can(a):
     assume(smallest_sparse(a) is not None)
     weight = 2 if a.server is MALICIOUS else 1
@@ -342,7 +342,7 @@ def test_known_thresholds_of_complete_graphs(n, dropout, corruption, expected):
 
 
 @given(st.integers(2, 80), st.floats(0, 1), st.floats(0, 1), st.sampled_from(SERVERS))
-@settings(max_examples=65, deadline=None)
+@settings(max_examples=65)
 def test_a_complete_graph_stands_its_colluders_and_dropouts_or_none_does(n, drop, corrupt, server):
     gone = math.floor(Fraction(drop).limit_denominator(10**9) * n)
     c = colluders_in(n, n, corrupt, server)
@@ -415,7 +415,7 @@ def test_a_refusal_says_when_nothing_is_small_enough():
     st.floats(0, 1),
     st.sampled_from(SERVERS),
 )
-@settings(deadline=None, max_examples=65)
+@settings(max_examples=65)
 def test_what_a_refusal_calls_feasible_is_the_most_that_is(n, more, dropout, corruption, server):
     roster = n + more
 
@@ -518,7 +518,7 @@ fractions = st.floats(0, 0.3)
 
 
 @given(st.integers(20, 400), fractions, fractions, fractions, st.sampled_from(SERVERS), st.data())
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_easier_assumptions_never_ask_for_a_larger_degree(
     n, dropout, corruption, less, server, data
 ):
@@ -543,7 +543,7 @@ def test_easier_assumptions_never_ask_for_a_larger_degree(
 
 
 @given(st.integers(3, 300), fractions, fractions, st.sampled_from(SERVERS))
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_chosen_parameters_are_accepted_by_clients_with_the_same_policy(
     n, dropout, corruption, server
 ):

@@ -224,7 +224,7 @@ class LyingSemiHonestSparse(Hostile):
     degree = 4
 
 
-_SETTINGS = settings(max_examples=15, stateful_step_count=25, deadline=None)
+_SETTINGS = settings(max_examples=15, stateful_step_count=25)
 
 TestHostile = Hostile.TestCase
 TestHostile.settings = _SETTINGS

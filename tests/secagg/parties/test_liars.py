@@ -362,7 +362,7 @@ def test_on_a_sparse_graph_dealers_who_frame_everybody_cost_a_decoding_each():
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(st.data())
 def test_any_half_of_the_spare_shares_may_be_wrong(data):
     threshold, spare = data.draw(st.integers(1, 8)), data.draw(st.integers(1, 7))
@@ -395,7 +395,7 @@ def is_cover(parties, edges):
     return all(dealer in parties or holder in parties for dealer, holder in edges)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_who_is_named_is_to_blame_in_every_explanation_by_c_parties(data):
     edges = data.draw(st.sets(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=9))

@@ -264,4 +264,4 @@ class LyingServer(RuleBasedStateMachine):
 
 
 TestLyingServer = LyingServer.TestCase
-TestLyingServer.settings = settings(max_examples=20, stateful_step_count=15, deadline=None)
+TestLyingServer.settings = settings(max_examples=20, stateful_step_count=15)

@@ -68,7 +68,7 @@ def check_sum(lab, session, play, told, gone):
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(schedule=schedules(complete=False, most=10))
 def test_every_schedule_on_a_sparse_graph_gives_the_plain_sum_or_names_who_is_cut_off(
     lab, schedule
@@ -89,7 +89,7 @@ def test_every_schedule_on_a_sparse_graph_gives_the_plain_sum_or_names_who_is_cu
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(schedule=schedules())
 def test_every_schedule_of_dropouts_gives_the_plain_sum_or_the_right_refusal(lab, schedule):
     session, real, ideal, gone = play_both(lab, schedule)

@@ -60,7 +60,7 @@ def test_a_sum_decodes_to_the_sum() -> None:
     assert np.allclose(encoding.decode(total), sum(vectors), atol=20 * encoding.step)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     dimension=st.integers(1, 200),
     bits=st.integers(2, 20),
@@ -254,7 +254,7 @@ def test_records_need_a_range_and_a_clip() -> None:
 
 
 @given(st.integers(1, 200), st.floats(0.01, 1.0), st.integers(0, 50))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_an_l1_norm_is_conditioned_on_exactly(dimension: int, clip: float, seed: int) -> None:
     vector = np.random.default_rng(seed).laplace(size=dimension)
     vector *= clip / np.abs(vector).sum()

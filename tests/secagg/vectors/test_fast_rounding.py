@@ -119,7 +119,7 @@ def test_pieces_do_not_share_coins():
             assert abs(np.corrcoef(pieces[i], pieces[j])[0, 1]) < 0.03
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.integers(1, 300),
     st.floats(1e-30, 1e30),
@@ -140,7 +140,7 @@ def test_one_pass_keeps_the_sensitivity_and_the_bound(
         assert np.abs(found).max() <= code.bound
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.integers(1, 300),
     st.floats(-10, 10),

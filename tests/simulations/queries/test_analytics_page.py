@@ -21,6 +21,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not ADULT.exists(), reason="../shared/data/adult.csv is not there")
 def test_the_code_of_the_page_runs(tmp_path, monkeypatch, capsys):
     shutil.copy(ADULT, tmp_path / "adult.csv")

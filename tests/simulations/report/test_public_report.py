@@ -46,7 +46,7 @@ def runs(tmp_path_factory) -> tuple[Path, Path]:
     """
     folders = [tmp_path_factory.mktemp(f"run{seed}") / "run" for seed in (1, 2)]
     for seed, folder in enumerate(folders):
-        api.run("digits", overrides=[*SMALL, f"seed={seed + 11}"], out=folder)
+        api.run("digits", overrides=[*SMALL, f"seed={seed + 11}"], out=folder, report=False)
     first, second = folders
     lines = [RunFolder.open(folder).read_lines(METRICS) for folder in folders]
     mixed = []
