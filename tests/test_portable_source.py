@@ -88,6 +88,7 @@ def test_the_checks_find_what_they_are_for() -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", PARTS)
 def test_text_files_say_their_encoding_and_their_ends_of_lines(part: str) -> None:
     found = {
@@ -100,6 +101,7 @@ def test_text_files_say_their_encoding_and_their_ends_of_lines(part: str) -> Non
     assert not found
 
 
+@pytest.mark.slow
 def test_what_windows_lacks_is_named_at_one_place_or_asked_for_first() -> None:
     found = {
         (name, each)

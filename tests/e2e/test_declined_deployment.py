@@ -141,6 +141,7 @@ def test_a_nodes_own_log_tells_terms_records_and_what_is_spent(tmp_path, caplog)
     assert spent["flower_runs"].keys() == spent["by_run"].keys()
 
 
+@pytest.mark.slow
 def test_a_nodes_process_shows_its_log_with_time_name_and_run(tmp_path):
     """What a SuperNode starts has no handler of its own: Python would show warnings, bare."""
     script = (

@@ -102,6 +102,7 @@ def broken(self, request, client, entropy):
     raise OSError("secret-record-17 cannot be read")
 
 
+@pytest.mark.slow
 def test_nothing_of_a_failure_reaches_the_servers_records(tmp_path, monkeypatch, caplog):
     calm = Federation(tmp_path / "calm")
     calm.serve()

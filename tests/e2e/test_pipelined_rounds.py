@@ -142,7 +142,7 @@ def test_pipelined_or_not_the_model_is_the_same(tmp_path, one_thread, make_keys,
         assert ("abandoned", "completed") in itertools.pairwise(statuses)
 
 
-@pytest.mark.quick_one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("server", STEADY)
 def test_a_steady_round_takes_two_exchanges_or_three(tmp_path, one_thread, make_keys, server):
     deployment = Deployment(tmp_path / "a", make_keys, [f"secagg.server={server}"])

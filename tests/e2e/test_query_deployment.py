@@ -150,6 +150,7 @@ def killed_after(number):
     FileStore.count_contribution = last  # type: ignore[method-assign]
 
 
+@pytest.mark.slow
 def test_no_client_spends_more_than_its_budget_through_kills_resumes_and_analysts(counting, caplog):
     child = os.fork()
     if not child:
@@ -182,6 +183,7 @@ def test_no_client_spends_more_than_its_budget_through_kills_resumes_and_analyst
     assert spent(counting)[:2] == [5, 5]
 
 
+@pytest.mark.slow
 def test_a_message_that_comes_twice_is_paid_for_once(counting):
     def twice(app):
         def answer(message, context):
@@ -200,7 +202,7 @@ class Killed(BaseException):
     """The ServerApp's process is gone: no code of it runs any more."""
 
 
-@pytest.mark.quick_one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["contribute", "unmask"])
 def test_a_killed_server_app_is_gone_on_with_and_pays_again(counting, stage, caplog):
     def dying(app):

@@ -127,7 +127,7 @@ def test_a_run_that_every_client_refuses_ends_after_three_rounds(settings, grid_
     assert all(cost > 0 for cost in charged) is (settings is NOISY)
 
 
-@pytest.mark.quick_one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("refuses", "code"),
     [
@@ -230,6 +230,7 @@ def watching(weights):
     return Watching(fraction_evaluate=0.0)
 
 
+@pytest.mark.slow
 def test_under_privacy_the_weight_does_not_tell_how_many_answered(grid_of, tmp_path):
     weights: list[float] = []
 
@@ -295,6 +296,7 @@ def test_a_node_without_the_mod_is_named_and_left_out(grid_of, tmp_path, caplog)
     assert "its ClientApp lacks the line `from zerosum.client import private_mod" in caplog.text
 
 
+@pytest.mark.slow
 def test_an_app_that_exits_under_privacy_shows_nowhere_and_is_a_dropout_without(grid_of, tmp_path):
     def exits(index, round):
         if index < 2:

@@ -78,6 +78,7 @@ def test_no_settings_are_told_that_the_apps_code_decides(grid_of, tmp_path):
     assert "[model]" not in (tmp_path / "run" / "config.toml").read_text()
 
 
+@pytest.mark.slow
 def test_a_second_start_goes_on_with_the_first_ones_ledger(grid_of, tmp_path):
     strategy = PrivateStrategy(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run", **NOISY)
     grid = grid_of(client_app([private_mod]))

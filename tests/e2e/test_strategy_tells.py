@@ -407,7 +407,7 @@ def told_of_counts(caplog):
     return [line for line in said if "counts" in line and "that answered" in line]
 
 
-@pytest.mark.quick_one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["accuracy", "eval_acc"])
 def test_under_privacy_a_noised_count_says_that_metrics_are_missing(
     name, grid_of, tmp_path, caplog

@@ -172,7 +172,7 @@ def test_every_route_lies_above_the_exact_distribution_of_one_coordinate(delta: 
     assert max(recompute_epsilons.by_coupling(weaker, delta)) < truth
 
 
-@pytest.mark.quick_one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("skellam_drawn", [True, False])
 def test_coarse_moments_of_the_ratio_are_hardly_above_those_of_all_integers(skellam_drawn) -> None:
     mu = 400.0
@@ -191,7 +191,7 @@ def test_coarse_moments_of_the_ratio_are_hardly_above_those_of_all_integers(skel
         assert math.exp(coarse.log_tail(cut, skellam_drawn)) > 2 * left
 
 
-@pytest.mark.quick_one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("skellam_drawn", [True, False])
 def test_what_the_ratio_misses_is_above_the_truth_and_never_far(skellam_drawn: bool) -> None:
     """4,096 coordinates: the ratio's own law, rounded down, composed and compared."""
@@ -217,6 +217,7 @@ def test_what_the_ratio_misses_is_above_the_truth_and_never_far(skellam_drawn: b
         assert forgotten(r) < truth
 
 
+@pytest.mark.slow
 def test_two_adaptive_rounds_of_hidden_presence_stay_within_what_is_chained() -> None:
     """The whole transcript of two rounds of one coordinate, enumerated, in both worlds.
 
@@ -498,7 +499,7 @@ def test_another_noise_than_was_accounted_is_found(name, by, tmp_path, request, 
     assert bool(strong) == (by < 1)
 
 
-@pytest.mark.quick_one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "value"), [("delta", 1e-4), ("adjacency", "replace"), ("unit", "example")]
 )
@@ -523,7 +524,7 @@ def test_a_figure_that_forgets_the_fellow_clients_is_found(hospitals: Path, tmp_
         assert recompute_epsilons.main([str(changed(hospitals, folder, epsilon=printed))]) == status
 
 
-@pytest.mark.quick_one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(("printed", "status"), [(2.997, 1), (3.231, 0)])
 def test_four_hospitals_at_the_old_noise_print_3_23_and_not_3(printed, status, tmp_path) -> None:
     figure = {"sum": {"value": printed}}
@@ -531,7 +532,7 @@ def test_four_hospitals_at_the_old_noise_print_3_23_and_not_3(printed, status, t
     assert recompute_epsilons.main([str(plan), "--config", str(config)]) == status
 
 
-@pytest.mark.quick_one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(("printed", "status"), [(2.073, 1), (3.505, 0)])
 def test_a_figure_that_forgets_who_dropped_out_is_found(
     printed: float, status: int, tmp_path: Path

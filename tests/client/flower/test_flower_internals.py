@@ -52,7 +52,7 @@ def internals_of(source):
     return flower - PUBLIC
 
 
-@pytest.mark.quick_one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("part", PARTS)
 def test_one_module_alone_imports_internals_of_flower(part):
     files = [p for p in (ROOT / part).rglob("*.py") if not p.is_relative_to(ROOT / "docs/_build")]

@@ -67,7 +67,7 @@ def test_the_split_is_the_best_there_is():
     assert means[0] == pytest.approx(half, rel=0.02)
 
 
-@pytest.mark.quick_one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [0.0, 0.4, 1.0])
 def test_the_mean_of_the_outputs_is_the_vector(length):
     mechanism = PrivUnit(3.0, RADIUS, 20)

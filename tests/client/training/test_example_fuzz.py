@@ -98,6 +98,7 @@ def test_two_thousand_random_models_keep_to_the_clip() -> None:
     assert found.total() == 2000
 
 
+@pytest.mark.slow
 def test_the_batch_s_own_losses_would_move_a_sum_by_many_clips() -> None:
     found = []
     for seed in range(30):

@@ -43,6 +43,7 @@ def records(seed: int = 0, count: int = 11) -> tuple[Tensor, Tensor]:
     return x, torch.randint(0, 3, (count,), generator=generator)
 
 
+@pytest.mark.slow
 def test_a_compiled_model_is_trained_without_compiling() -> None:
     compiled = []
 

@@ -233,6 +233,7 @@ def test_tails_agree_with_fractions_within_their_error_bound(data):
         assert abs(log - true) <= tails.error_bound(population) + 1e-12 * abs(true)
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=65)
 def test_a_bound_met_exactly_is_met_and_one_just_below_is_not(data):

@@ -9,6 +9,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -228,9 +229,9 @@ _SETTINGS = settings(max_examples=15, stateful_step_count=25)
 
 TestHostile = Hostile.TestCase
 TestHostile.settings = _SETTINGS
-TestHostileSparse = HostileSparse.TestCase
+TestHostileSparse = pytest.mark.slow(HostileSparse.TestCase)
 TestHostileSparse.settings = _SETTINGS
 TestLyingSemiHonest = LyingSemiHonest.TestCase
 TestLyingSemiHonest.settings = _SETTINGS
-TestLyingSemiHonestSparse = LyingSemiHonestSparse.TestCase
+TestLyingSemiHonestSparse = pytest.mark.slow(LyingSemiHonestSparse.TestCase)
 TestLyingSemiHonestSparse.settings = _SETTINGS

@@ -232,7 +232,7 @@ def isolated_vector(play, around, answers, victim):
     return session.ring.reduce(vector)
 
 
-@pytest.mark.quick_one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "degree", "threshold"),
     [(150, 14, 6), pytest.param(1000, 68, 46, marks=pytest.mark.slow)],

@@ -55,7 +55,7 @@ def test_auto_takes_the_smaller_deviation_of_the_published_table(
     assert chosen == both["geometric" if geometric <= skellam else "skellam"]
 
 
-@pytest.mark.quick_one_in(7)
+@pytest.mark.quick_one_in(11)
 @pytest.mark.parametrize("law", ["geometric", "skellam"])
 @pytest.mark.parametrize("moves", [(1,), (1,) * 12, (4096,) * 3, (1, 7, 50), (100, 100)])
 @pytest.mark.parametrize("target", [0.02, 1.0, 6.0])

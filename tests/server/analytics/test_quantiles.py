@@ -123,7 +123,7 @@ def test_possible_leaves_are_all_that_are_not_ruled_out() -> None:
     assert possible_leaves(dented, np.full(6, 1.5)) == (0, 4)
 
 
-@pytest.mark.quick_one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [3.0, 30.0])
 def test_intervals_cover_where_few_records_lie(scale: float) -> None:
     # In the tails hundreds of leaves are empty: an interval that ended at the first leaf that noise

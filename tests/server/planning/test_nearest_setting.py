@@ -39,17 +39,20 @@ def found() -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.slow
 def test_each_nearest_setting_is_planned_without_the_warning(found: dict[str, list[str]]) -> None:
     assert set(found) == {"data.clients", "privacy.epsilon", "privacy.unit"}
     assert not any(hopeless(settings) for settings in found.values())
 
 
+@pytest.mark.slow
 def test_one_client_less_is_still_hopeless(found: dict[str, list[str]]) -> None:
     clients = int(found["data.clients"][0].split("=")[1])
     assert found["data.clients"][1] == f"sampling.cohort={clients}"
     assert hopeless([f"data.clients={clients - 1}", f"sampling.cohort={clients - 1}"])
 
 
+@pytest.mark.slow
 def test_a_tenth_of_epsilon_less_is_still_hopeless(found: dict[str, list[str]]) -> None:
     epsilon = float(found["privacy.epsilon"][0].split("=")[1])
     assert 3 < epsilon < 10

@@ -78,6 +78,7 @@ def test_counts_are_planned_from_the_settings_alone() -> None:
     assert plan_guesses(1000, 0.01, delta=1e-9).total > 900
 
 
+@pytest.mark.slow
 def test_a_second_count_could_contradict_the_upper_bound() -> None:
     test = TwoTests.of(1000, 1.0, 4.753, delta=1e-5)
     # As planned for honest noise, all guesses right show less than is allowed.

@@ -41,7 +41,7 @@ def test_epsilon_is_that_of_dp_accounting(made: Any) -> None:
     assert made is COMPOSITIONS["nothing"] or epsilon_for_delta(distribution, 1e-5) > between
 
 
-@pytest.mark.quick_one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
 def test_epsilon_does_not_depend_on_the_pieces(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     distribution = sampled(0.8, 0.2, 5, 1e-2)

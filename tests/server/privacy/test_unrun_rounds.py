@@ -242,6 +242,7 @@ def delta_of_best_stopping(promised: Callable[[int], float], z: float) -> float:
     return float(np.interp(0.0, grid, steps @ value))
 
 
+@pytest.mark.slow
 def test_an_epsilon_that_is_read_when_a_run_ends_promises_too_much():
     z = 3.0
     read = delta_of_best_stopping(lambda rounds: epsilon_of(rounds, z), z)

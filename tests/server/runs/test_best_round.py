@@ -49,6 +49,7 @@ def second_reading(values: list[float | None], patience: int, least: float) -> i
 figures = st.none() | st.floats(allow_nan=True, allow_infinity=True, width=16)
 
 
+@pytest.mark.slow
 @given(st.lists(figures, max_size=12), st.integers(1, 5), st.sampled_from([0.0, 0.5]))
 def test_patience_ends_where_a_second_reading_ends(values, patience, least):
     found = ends_at(spec(patience=patience, min_delta=least), lines(*values))

@@ -146,6 +146,7 @@ def test_words_that_bash_breaks_are_joined(
     assert words == (values("") if printed is None else printed)
 
 
+@pytest.mark.slow
 def test_a_shell_is_answered_without_heavy_libraries() -> None:
     code = (
         "import sys; from zerosum.simulations.commands.entry import main\n"

@@ -153,7 +153,7 @@ def test_output_to_a_full_disk_ends_in_one_line() -> None:
     assert "Traceback" in full("main").stderr  # without the module that is tested
 
 
-@pytest.mark.quick_one_in(5)
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_streams_that_are_closed_are_not_missed(closed: str) -> None:
     code = STARTED.format(module="entry").replace("'list'", "'run', 'nonsense'")

@@ -112,7 +112,10 @@ def test_larger_cohorts_get_sparse_graphs(protocol: str) -> None:
 @pytest.mark.parametrize(
     ("overrides", "rest", "words"),
     [
-        (["rounds=2"], {"dimension": 10_000_000}, "times as long as all they can learn"),
+        pytest.param(
+            *(["rounds=2"], {"dimension": 10_000_000}, "times as long as all they can learn"),
+            marks=pytest.mark.slow,
+        ),
         (["privacy.noise_multiplier=0.3"], {}, "epsilon_release"),
         (["privacy.delta=0.01"], {}, "1/population"),
         (["privacy.top_up=false"], {}, "epsilon_release is infinite"),

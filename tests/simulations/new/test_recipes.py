@@ -185,6 +185,7 @@ def readme_commands(made: Made) -> list[str]:
     return re.findall(r"--node-config '(partition-id=[^']*)'", text)
 
 
+@pytest.mark.slow
 def test_the_commands_of_a_readme_fit_what_the_experiment_says_of_records(tmp_path: Path) -> None:
     from zerosum.client.flower.client_app import DeployedEnvironment
     from zerosum.client.protocol import flower_messages

@@ -292,6 +292,7 @@ def test_a_run_s_pages_have_the_figures_of_its_summary(run: RunFolder) -> None:
     assert percent_up(posterior(0.1, summary.epsilon["release"].value)) in text
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_is_charged_all_of_its_plan(run: RunFolder, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(run.path, folder)

@@ -84,7 +84,7 @@ def test_words_of_an_svg_are_text(chart: Chart) -> None:
     assert "50 %" in found
 
 
-@pytest.mark.quick_one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pdf", "svg", "png"])
 def test_the_same_chart_gives_the_same_bytes(chart: Chart, kind: str) -> None:
     assert paper.paper_file(chart, kind) == paper.paper_file(chart, kind)

@@ -22,6 +22,8 @@ from zerosum.simulations.report.words import COUNTS
 
 SMALL = [
     "rounds=4",
+    "data.clients=15",
+    "sampling.cohort=10",
     "evaluation.federated_every=2",
     "evaluation.federated_noise_multiplier=1.0",
     "faults.contribute=0.1",
@@ -321,7 +323,7 @@ def test_a_run_without_noise_and_one_that_goes_on_have_a_public_report(runs, tmp
     public = json.loads((tmp_path / "so-far" / SUMMARY).read_text())
     charged = RunFolder(going).read_lines(METRICS)[-1]["epsilon"]["release"]
     assert public["epsilon"]["release"]["value"] >= charged
-    assert public["population"] == 100
+    assert public["population"] == 15
 
 
 @pytest.mark.slow

@@ -64,7 +64,7 @@ def test_seeds_beyond_the_records_are_said():
     assert [line[:13] for line in lines] == ["too few units", "a: records fo"]
 
 
-@pytest.mark.quick_one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gradient-inversion", "differencing"])
 def test_units_that_are_foretold_are_those_that_are_played(name, one_thread):
     attack = built_in([name])[-1]
