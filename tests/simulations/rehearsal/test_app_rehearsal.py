@@ -119,7 +119,8 @@ def contents(folder):
 
 
 @pytest.mark.slow  # a process of Flower's and one that imports the app, a second or two each
-def test_an_app_is_packed_as_flower_does_and_its_folder_is_not_written(own, tmp_path):
+def test_an_app_is_packed_as_flower_does_and_its_folder_is_not_written(own, tmp_path, monkeypatch):
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     before = contents(own)
     bundle = packed(own)
     check_loads(bundle)
@@ -430,10 +431,13 @@ def test_the_records_are_where_the_log_says(tmp_path):
 @pytest.mark.slow
 @pytest.mark.network
 @pytest.mark.timeout(1200)
-def test_an_app_with_two_lines_runs_on_three_nodes_against_a_server_that_may_lie(own, tmp_path):
+def test_an_app_with_two_lines_runs_on_three_nodes_against_a_server_that_may_lie(
+    own, tmp_path, monkeypatch
+):
     """Its mean is that of its nodes; a node's 0.1 * index; the folder stays as it was."""
     import numpy as np
 
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     before = contents(own)
     command = [sys.executable, "-m", "zerosum.simulations.commands.main", "rehearse", str(own)]
     out = tmp_path / "run"

@@ -103,6 +103,7 @@ def packed(app: Path) -> Bundle:
             "FLWR_HOME": folder,
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",  # Flower imports the app from where it lies
             "COLUMNS": "1000",
             "_TYPER_STANDARD_TRACEBACK": "1",
         }

@@ -170,7 +170,8 @@ class FlowerPrograms:
         try:
             done = subprocess.run(
                 [*self.prefix, str(BIN / "flwr"), *arguments],
-                env=self.env,
+                # To pack an app Flower imports it, and its folder is to stay as it is.
+                env={**self.env, "PYTHONDONTWRITEBYTECODE": "1"},
                 cwd=cwd or self.folder,
                 capture_output=True,
                 encoding="utf-8",
