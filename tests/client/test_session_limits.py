@@ -126,6 +126,7 @@ def test_what_is_kept_of_an_old_run_is_that_it_is_over(tmp_path):
 def test_a_run_in_which_a_session_begins_goes_on(tmp_path):
     node = Node(tmp_path / "state", Openings(100, 100, 5 * DAY))
     for round in range(10):
+        assert not node.store.is_over(b"slow", round)
         node.begin(b"slow", round)
         node.now += 20 * DAY
 

@@ -115,9 +115,10 @@ def test_a_predicate_has_canonical_bytes(predicate):
 @given(st.text("age()=<>!'\"`nd ot,i1.5e-+or\0\n", max_size=30) | st.text(max_size=20))
 def test_garbage_is_refused_or_read_and_never_raises_otherwise(text):
     try:
-        parse(text, SCHEMA)
+        found = parse(text, SCHEMA)
     except QueryError:
         return
+    assert type(found).from_canonical(found.canonical()) == found
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,6 @@ def test_an_object_with_fields_of_the_wrong_size_is_refused(spoken, lab):
 @settings(
     # tests/fuzz gives thousands of mutations to every reader; here the checksum is right, too.
     max_examples=80,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
